@@ -370,10 +370,9 @@ class RankForecasts {
     for (const std::vector<Span>& spans : answer.timeline.ranks) {
       RankForecast rank;
       for (const Span& span : spans) {
-        if (is_action(span.kind) || span.kind == SpanKind::kOptimizer) {
-          rank.compute_s += static_cast<double>(span.end - span.start);
-        }
-        if (span.kind == SpanKind::kForward) rank.forward_s += static_cast<double>(span.end - span.start);
+        const double seconds = static_cast<double>(span.end - span.start) * answer.timeline.units_per_tick;
+        if (is_action(span.kind) || span.kind == SpanKind::kOptimizer) rank.compute_s += seconds;
+        if (span.kind == SpanKind::kForward) rank.forward_s += seconds;
       }
       sum += rank.compute_s;
       if (!spans.empty() && !answer.step.program.asynchronous) {
@@ -382,10 +381,7 @@ class RankForecasts {
       ranks_.push_back(rank);
     }
     const double mean = sum / static_cast<double>(std::max<std::size_t>(1, ranks_.size()));
-    for (RankForecast& rank : ranks_) {
-      rank.forward_s *= mean > 0.0 ? compute_s / mean : 0.0;
-      rank.compute_s = mean > 0.0 ? compute_s * rank.compute_s / mean : compute_s;
-    }
+    if (mean > 0.0) kernels_share_ = compute_s / mean;
   }
 
   RankForecast of(const TracedRank& traced) const {
@@ -395,6 +391,11 @@ class RankForecasts {
     const int stage = traced.waits_apart ? *traced.rank : grid_.coordinate(device, Axis::kPipeline);
     if (static_cast<std::size_t>(stage) >= ranks_.size()) return mean_;
     RankForecast forecast = ranks_[static_cast<std::size_t>(stage)];
+    // Its passes are whole; in other traces collectives inside passes are kernels of their own.
+    if (!traced.waits_apart) {
+      forecast.compute_s *= kernels_share_;
+      forecast.forward_s *= kernels_share_;
+    }
     if (cluster_.nodes > 1 && !cluster_.uneven()) forecast.node = device / cluster_.devices_per_node;
     return forecast;
   }
@@ -404,6 +405,7 @@ class RankForecasts {
   const Cluster& cluster_;
   RankGrid grid_;
   RankForecast mean_;
+  double kernels_share_ = 1.0;       // of passes and optimizer, what is not communication
   std::vector<RankForecast> ranks_;  // by place in the pipeline
 };
 

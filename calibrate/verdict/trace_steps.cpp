@@ -108,12 +108,12 @@ class StepCutter {
     std::sort(marks.begin(), marks.end(), [](const auto& a, const auto& b) { return a.second.start < b.second.start; });
     std::vector<std::pair<std::string, Interval>> all;
     for (std::size_t index = 0; index < marks.size(); ++index) {
-      auto [name, span] = marks[index];
+      Interval span = marks[index].second;
       if (index + 1 < marks.size()) span.end = marks[index + 1].second.start;
       const bool busy = std::any_of(events_.kernels.begin(), events_.kernels.end(), [&](const TracedKernel& kernel) {
         return kernel.span.end > span.start && kernel.span.start < span.end;
       });
-      if (busy && span.end > span.start) all.emplace_back(name, span);
+      if (busy && span.end > span.start) all.emplace_back(marks[index].first, span);
     }
     if (!all.empty()) return all;
     Interval whole = events_.kernels.front().span;

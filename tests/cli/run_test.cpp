@@ -220,6 +220,34 @@ TEST_F(Run, EmulatesMoreRanksThanProcessors) {
   EXPECT_GE(answer.at("measured").at("iteration").at("time_s").get<double>(), 8 * 6e-3 * 0.99);
 }
 
+// A rank that takes twice as long as forecast, by a file of the run, and by its trace.
+TEST_F(Run, CompareNamesItsSlowRank) {
+  const std::string job = (folder_ / "job.json").string();
+  const std::string file = (folder_ / "slow.json").string();
+  const std::string trace = (folder_ / "slow.trace.json").string();
+  write_text(job, R"({"model": {"layers": 4, "hidden": 64, "heads": 4, "ffn": 256, "vocab": 64, "sequence_length": 64,
+                                "tied_embeddings": false},
+      "cluster": {"nodes": 2, "devices_per_node": 2, "nics_per_node": 2, "intra_bandwidth": "10GB/s",
+                  "nic_bandwidth": "10GB/s", "intra_latency": "20us", "inter_latency": "20us",
+                  "device": {"name": "slow", "generation": "ampere", "peak": {"fp32": "4GFLOP/s"},
+                             "memory_capacity": "16GiB", "memory_bandwidth": "20GB/s", "multiprocessors": 4}},
+      "layout": {"pp": 4, "global_batch_size": 4}, "training": {"precision": "fp32", "stack": "pytorch-ddp"}})");
+  const CommandResult ran =
+      start_flopcast({"run", job, "--compute", "sleep", "--times", "job", "--steps", "3", "--warmup", "1", "--forward",
+                      "39ms,39ms,78ms,39ms", "--backward", "58ms,58ms,116ms,58ms", "-o", file, "--trace", trace});
+  ASSERT_EQ(ran.exit_code, 0) << ran.standard_error;
+  for (const std::string& traced : {file, trace}) {
+    const CommandResult result = start_flopcast({"compare", job, "--trace", traced, "--format", "json"});
+    ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+    const Json answer = Json::parse(result.standard_output);
+    EXPECT_EQ(answer.at("traced").size(), 4u);
+    EXPECT_EQ(answer.at("traced").at(0).at("steps").size(), traced == file ? 2u : 1u) << "the first step warms up";
+    const Json& best = answer.at("hypotheses").at(0);
+    EXPECT_EQ(best.at("name"), "straggler") << answer.at("hypotheses").dump(1);
+    EXPECT_EQ(best.at("evidence").get<std::string>().find("rank 2 computes for "), 0u) << best.at("evidence");
+  }
+}
+
 TEST_F(Run, LossesOfSeveralRunsShareAFigure) {
   const std::string first = (folder_ / "first.json").string();
   const std::string figure = (folder_ / "loss.svg").string();

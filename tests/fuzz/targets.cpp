@@ -13,6 +13,7 @@
 #include "calibrate/device/imports.hpp"
 #include "calibrate/device/measurement.hpp"
 #include "calibrate/validation/published_row.hpp"
+#include "calibrate/verdict/trace_steps.hpp"
 #include "cli/options/job_options.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/config/document.hpp"
@@ -20,9 +21,12 @@
 #include "model/job/flags.hpp"
 #include "model/job/read_job.hpp"
 #include "model/job/read_profile.hpp"
+#include "reports/timeline/chakra.hpp"
+#include "reports/timeline/chrome_trace.hpp"
 #include "sim/cells/csv.hpp"
 #include "sim/files/flow_case.hpp"
 #include "sim/files/result_file.hpp"
+#include "sim/forecast/forecast.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/property/random_jobs.hpp"
 #include "tests/support/folders.hpp"
@@ -158,6 +162,16 @@ std::vector<FuzzTarget> fuzz_target_list() {
                  {{"calibrate", "--topology", "@", "--device", "h100"}},
                  texts_of({"measured-links/topo.txt"})});
   all.push_back({"trace", "trace.json", true, {{"calibrate", "--trace", "@"}}, texts_of({"trace.json"})});
+  const Forecast step = forecast(read_job(job_beginnings().front(), {}), [](const std::string& path) -> std::string {
+    throw ConfigError({"", path + " is not asked for", path, ""});
+  });
+  TraceOptions options = trace_options_of(step);
+  options.other_data = {{"tool", "flopcast"}};
+  const Words compare = small_job({"compare"}, {"--measured", "1s", "--trace", "@", "--format", "json"});
+  std::vector<std::string> traces = texts_of({"trace.json"});
+  traces.push_back(write_chrome_trace(step.timeline, options));
+  all.push_back({"traced", "traced.json", true, {compare}, traces});
+  all.push_back({"chakra", "step.0.et", false, {compare}, {chakra_trace(step, 0)}});
   all.push_back({"training-log",
                  "train.log",
                  false,
@@ -230,6 +244,16 @@ std::function<void(const std::string&)> reader_of(const std::string& target, con
        [](const std::string& text) {
          std::istringstream stream(text);
          read_trace(stream, "trace.json", {});
+       }},
+      {"traced",
+       [](const std::string& text) {
+         std::istringstream stream(text);
+         read_traced_rank(stream, "trace.json", 0.0);
+       }},
+      {"chakra",
+       [](const std::string& text) {
+         std::istringstream stream(text);
+         read_chakra_steps(stream, "step.0.et", 0.0);
        }},
       {"training-log", [](const std::string& text) { read_training_log(text, "train.log"); }},
       {"measurement", [](const std::string& text) { read_measurement(text, "measurement.json"); }},

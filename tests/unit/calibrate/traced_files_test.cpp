@@ -415,6 +415,10 @@ TEST_F(NsightSteps, WhatCannotBeReadIsRefused) {
     run(fmt::format("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN {}", column));
     EXPECT_EQ(read_traced_file(path_, 0.0).size(), 1u);
   }
+  run("CREATE VIEW CUPTI_ACTIVITY_KIND_MEMSET AS WITH RECURSIVE r(start) AS (SELECT 1 UNION ALL SELECT start FROM r) "
+      "SELECT start, start AS end FROM r");
+  EXPECT_THROW(read_traced_file(path_, 0.0), ConfigError) << "a view that never ends";
+  run("DROP VIEW CUPTI_ACTIVITY_KIND_MEMSET");
   run("DROP TABLE StringIds");
   EXPECT_EQ(read_traced_file(path_, 0.0).size(), 1u);
   run("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = start - 1");
