@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -12,10 +13,12 @@
 #include "cli/options/figure_options.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
+#include "cli/options/variation_options.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/series_svg.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
+#include "sim/variation/packed_sequences.hpp"
 
 namespace flopcast {
 
@@ -25,6 +28,28 @@ std::string memory_figure(const Forecast& answer, const FigureStyle& style) {
   SeriesSvgOptions options;
   static_cast<FigureStyle&>(options) = style;
   return write_series_svg(memory_charts(answer), options);
+}
+
+// Fine-tuning without a pipeline holds one microbatch at a time: its memory asks for no batch.
+LoadedJob with_one_microbatch(LoadedJob loaded) {
+  nlohmann::json& root = *loaded.root;
+  const bool tuned = root.contains("training") && root["training"].is_object() && root["training"].contains("finetune");
+  if (!tuned) return loaded;
+  nlohmann::json& layout = root["layout"];
+  if (layout.is_null()) layout = nlohmann::json::object();
+  if (!layout.is_object() || layout.contains("global_batch_size") || layout.contains("accumulation")) return loaded;
+  layout["accumulation"] = 1;
+  loaded.notes.emplace_back("layout.accumulation is 1: give --gbs N for another");
+  return loaded;
+}
+
+// "qlora fits: 14.7 of 24 GiB" of who fine-tunes; empty for others.
+std::string tuning_answer(const Forecast& answer) {
+  const std::optional<Finetune>& finetune = answer.step.job.training.finetune;
+  if (!finetune) return "";
+  const MemoryResult& memory = answer.result.memory;
+  return fmt::format("{} {}: {:.1f} of {:.0f} GiB\n", name_of(finetune->method), memory.fits ? "fits" : "does not fit",
+                     memory.shown_gib, memory.capacity_gib);
 }
 
 // What every rank holds, what the fullest holds it for, and when.
@@ -51,6 +76,7 @@ int run_memory(const Arguments& arguments, const Streams& streams) {
   bool over_time = false;
   bool check = false;
   bool tensors = false;
+  VariationOptions doubt;
   FigureOptions figure;
   PageOption page;
   job.add_to(command_line);
@@ -59,6 +85,7 @@ int run_memory(const Arguments& arguments, const Streams& streams) {
   command_line.add_flag("--over-time", over_time, "every change over the step instead of the peak");
   command_line.add_flag("--explain", tensors, "the tensors of the fullest rank at its fullest moment");
   command_line.add_flag("--check", check, "exit with 3 when it does not fit");
+  doubt.add_lengths_to(command_line);
   figure.add_to(command_line, "draw every rank's memory over time");
   page.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
@@ -68,7 +95,10 @@ int run_memory(const Arguments& arguments, const Streams& streams) {
   const MemoryView view = over_time ? MemoryView::kOverTime : tensors ? MemoryView::kTensors : MemoryView::kPeak;
   if (job.show_config(output)) return 0;
   figure.check();
-  const Forecast answer = forecast(job.read(), read_file);
+  Forecast answer = forecast(JobOptions::read(with_one_microbatch(job.load())), read_file);
+  if (const auto lengths = doubt.sequence_lengths(answer.step.job.training.sequence_length)) {
+    add_packing(*lengths, answer);
+  }
   if (figure.file()) figure.write(memory_figure(answer, figure.style()));
   if (page.wanted()) write_memory_page(page, answer);
   const auto table_of_view = [&] {
@@ -77,7 +107,7 @@ int run_memory(const Arguments& arguments, const Streams& streams) {
                             : memory_table(answer);
     if (tensors) table.title = describe_job(answer.step.job);
     if (view == MemoryView::kPeak) {
-      table.title = describe_job(answer.step.job);
+      table.title = tuning_answer(answer) + describe_job(answer.step.job);
       double states_gib = 0.0;
       for (const RankMemoryResult& rank : answer.result.memory.per_pipeline_rank) {
         states_gib = std::max(states_gib, rank.weights_gib + rank.gradients_gib + rank.optimizer_gib);
@@ -85,7 +115,10 @@ int run_memory(const Arguments& arguments, const Streams& streams) {
       table.notes.push_back(fmt::format("weights, gradients and optimizer of the fullest rank: {:.4g} GB (1e9 bytes)",
                                         states_gib * kGibibyte / 1e9));
     }
-    return std::vector<Table>{table};
+    std::vector<Table> tables;
+    if (answer.result.packing && shown_by(format) == Shows::kPages) tables.push_back(packing_table(answer.result));
+    tables.push_back(std::move(table));
+    return tables;
   };
   output.write({.tables = table_of_view, .json = [&] { return write_memory(answer, view); }}, format);
   const MemoryResult& memory = answer.result.memory;

@@ -49,6 +49,7 @@ class PlanFlags {
   double memory_limit() const;
   bool has_headroom() const { return headroom_.has_value(); }
   bool verbose() const { return verbose_; }
+  bool methods() const { return methods_; }
   // Throws ConfigError on flags that contradict each other, or that need tokens or a price the job does not have.
   PlanOptions options(const Job& job, const JobOptions& asked) const;
   int threads() const;
@@ -74,6 +75,7 @@ class PlanFlags {
   bool verbose_ = false;
   bool min_gpus_ = false;
   bool wide_ = false;
+  bool methods_ = false;
   bool whole_front_ = false;
   bool no_failures_ = false;
 };
@@ -86,6 +88,8 @@ void PlanFlags::add_to(CommandLine& command_line) {
   command_line.add_option("--max-gpus", max_gpus_, "N", "try every number of nodes up to so many GPUs");
   command_line.add_option("--deadline", deadline_, "TIME", "the run is done by then: 45d (needs --tokens)");
   command_line.add_option("--budget", budget_, "DOLLARS", "the run costs no more: 200K (needs --tokens and --price)");
+  command_line.add_flag("--methods", methods_,
+                        "which method of fine-tuning fits one to eight GPUs of a node, side by side: the best layouts");
   command_line.begin_group("Search");
   command_line.add_option("--schedules", schedules_, "A,B,…",
                           "pipeline schedules to choose from; all: also those that the stack does not run");
@@ -367,6 +371,81 @@ bool layout_says(const LoadedJob& loaded, const char* key) {
   return layout != loaded.root->end() && layout->is_object() && layout->contains(key);
 }
 
+// The job with a method of fine-tuning; what it says of others is left out.
+JsonValue with_method(const JsonValue& root, FinetuneMethod method) {
+  nlohmann::json changed = *root;
+  nlohmann::json& training = changed["training"];
+  if (!training.is_object()) training = nlohmann::json::object();
+  nlohmann::json finetune = nlohmann::json::object();
+  if (training.contains("finetune") && training["finetune"].is_object()) finetune = training["finetune"];
+  const bool adapts = method == FinetuneMethod::kLora || method == FinetuneMethod::kQlora;
+  const bool all = method == FinetuneMethod::kFull;
+  for (const char* key : {"base", "double_quant"}) {
+    if (method != FinetuneMethod::kQlora || finetune.value("method", "qlora") != "qlora") finetune.erase(key);
+  }
+  for (const char* key : {"rank", "alpha", "targets", "dropout"}) {
+    if (!adapts) finetune.erase(key);
+  }
+  if (method != FinetuneMethod::kFreeze) finetune.erase("trainable_layers");
+  if (all) finetune.erase("embeddings");
+  finetune["method"] = name_of(method);
+  training["finetune"] = finetune;
+  return changed;
+}
+
+// So many GPUs of one node.
+void keep_devices(const Job& job, int devices, nlohmann::json& root) {
+  nlohmann::json& cluster = root["cluster"];
+  if (!cluster.is_object()) cluster = {{"name", job.cluster.name}};
+  cluster["nodes"] = 1;
+  if (devices < job.cluster.devices_per_node) {
+    cluster["nodes"] = nlohmann::json::array({{{"devices", devices}}});
+  }
+}
+
+// Fine-tuning methods by rows, numbers of GPUs by columns: the best layout's step and memory.
+Table methods_table(const LoadedJob& loaded, const Job& job, const PlanFlags& flags, const JobOptions& asked,
+                    const ParallelFor& parallel_for) {
+  Table table;
+  table.title = fmt::format("{} on GPUs of {}: the best step and its memory", job.model.name, job.cluster.name);
+  table.columns = {text_column("method")};
+  std::vector<int> sizes;
+  constexpr int kMost = 8;
+  constexpr double kTight = 0.95;
+  for (int devices = 1; devices <= std::min(kMost, job.cluster.devices_per_node); devices *= 2) {
+    sizes.push_back(devices);
+    table.columns.push_back({fmt::format("{} GPU{}", devices, devices > 1 ? "s" : ""), Align::kLeft,
+                             fmt::format("gpus_{}", devices), false});
+  }
+  for (const FinetuneMethod method :
+       {FinetuneMethod::kFull, FinetuneMethod::kFreeze, FinetuneMethod::kLora, FinetuneMethod::kQlora}) {
+    std::vector<std::string> row = {std::string(name_of(method))};
+    for (const int devices : sizes) {
+      nlohmann::json root = *with_method(loaded.root, method);
+      keep_devices(job, devices, root);
+      PlanQuestion question = read_question(root, loaded.origins);
+      flags.apply(question.space);
+      keep_runnable(question.job, flags.chooses_schedules(), question.space);
+      PlanOptions options = flags.options(question.job, asked);
+      options.nodes = {question.job.cluster.nodes};
+      options.search.memory_limit = flags.memory_limit();
+      const SearchResult found = plan(question.job, question.space, options, parallel_for);
+      if (found.ranked.empty()) {
+        row.emplace_back("no");
+        continue;
+      }
+      const PlannedLayout& best = found.ranked.front();
+      row.push_back(fmt::format("{}, {:.1f} GiB{}", time_in_seconds(best.time_s), gibibytes(Bytes(best.memory_bytes)),
+                                best.memory_share > kTight ? " (tight)" : ""));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  table.notes.push_back(fmt::format("of {:.0f} GiB each; no: no layout fits{}",
+                                    gibibytes(job.cluster.device.memory_capacity),
+                                    flags.has_headroom() ? "" : " with 5 % of the memory to spare"));
+  return table;
+}
+
 void narrow_to(LaunchProgram program, PlanQuestion& question, bool tells, const Streams& streams) {
   const std::vector<std::string> left_out = keep_launchable(program, question.job, question.space);
   if (left_out.empty() || !tells) return;
@@ -435,6 +514,17 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
   const LoadedJob loaded = job.load();
   require_named_cluster(loaded);
   PlanQuestion question = read_question(loaded.root, loaded.origins);
+  if (flags.methods()) {
+    if (emit.program() || crew.shares) {
+      throw ConfigError(
+          {"--methods", "is a table beside each other, not one plan", "", "leave out --emit, and plan alone"});
+    }
+    const ParallelFor threads = threaded_for(flags.threads());
+    output.write(
+        {.tables = [&] { return std::vector<Table>{methods_table(loaded, question.job, flags, job, threads)}; }},
+        format);
+    return 0;
+  }
   flags.apply(question.space);
   const std::optional<LaunchProgram> program = emit.program();
   std::vector<std::string> search_notes;

@@ -128,8 +128,8 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
   files.check(roofline.has_value());
   if (roofline) FigureOptions::check_file("--roofline", *roofline);
   const std::optional<Variation> variation = doubt.variation();
-  const std::optional<std::vector<int>> lengths = doubt.sequence_lengths();
   Forecast answer = forecast(job.read(), read_file);
+  const std::optional<std::vector<int>> lengths = doubt.sequence_lengths(answer.step.job.training.sequence_length);
   show_network(hot_links, path_samples, answer);
   if (answer.result.network && (variation || lengths)) {
     throw ConfigError({variation ? "--jitter" : "--sequence-lengths",

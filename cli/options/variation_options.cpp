@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <sstream>
 
@@ -81,6 +82,41 @@ bool append_lengths(const std::string& word, std::vector<int>& lengths) {
   return true;
 }
 
+// Places between 0 and 1 that any stretch of covers evenly (van der Corput).
+double spread(std::size_t index) {
+  double place = 0.0;
+  double share = 0.5;
+  for (std::size_t rest = index + 1; rest > 0; rest /= 2) {
+    place += share * static_cast<double>(rest % 2);
+    share /= 2.0;
+  }
+  return place;
+}
+
+// "lognormal:MEDIAN:SIGMA" or "uniform:LOW:HIGH"; nothing for the name of a file.
+std::optional<std::vector<int>> lengths_of_distribution(const std::string& text, int longest) {
+  constexpr std::size_t kDrawn = 4096;
+  const bool lognormal = text.starts_with("lognormal:");
+  if (!lognormal && !text.starts_with("uniform:")) return std::nullopt;
+  const std::size_t first = text.find(':') + 1;
+  const std::size_t colon = text.find(':', first);
+  const auto low = number_in(text.substr(first, colon == std::string::npos ? colon : colon - first));
+  const auto high = colon == std::string::npos ? std::nullopt : number_in(text.substr(colon + 1));
+  constexpr double kMostSigma = 10.0;
+  if (!low || !high || *low < 1.0 || (lognormal ? *high > kMostSigma : *high < *low)) {
+    throw ConfigError({"--sequence-lengths", fmt::format("\"{}\" is no distribution of lengths", text), "",
+                       "lognormal:MEDIAN:SIGMA as lognormal:400:0.8, uniform:LOW:HIGH as uniform:64:2048, or a file"});
+  }
+  std::vector<int> lengths;
+  lengths.reserve(kDrawn);
+  for (std::size_t index = 0; index < kDrawn; ++index) {
+    const double place = spread(index);
+    const double length = lognormal ? *low * std::exp(*high * normal_quantile(place)) : *low + place * (*high - *low);
+    lengths.push_back(static_cast<int>(std::clamp(std::round(length), 1.0, static_cast<double>(longest))));
+  }
+  return lengths;
+}
+
 std::uint64_t seed_of(const std::string& text) {
   std::uint64_t seed = 0;
   const char* const end = text.data() + text.size();
@@ -98,8 +134,13 @@ void VariationOptions::add_to(CommandLine& command_line) {
                           "a device that computes slower: rank 3:1.2, or by chance 0.1%:1.5; repeatable");
   command_line.add_option("--samples", samples_, "N", "steps to draw (default 1000)");
   command_line.add_option("--seed", seed_, "S", "of the drawing (default 1)");
+  add_lengths_to(command_line);
+}
+
+void VariationOptions::add_lengths_to(CommandLine& command_line) {
   command_line.add_option("--sequence-lengths", lengths_, "FILE",
-                          "lengths of the sequences, packed in order: 512 2048*3 …");
+                          "lengths of the samples: what padding wastes, and the step with them packed; 512 2048*3 …, "
+                          "or lognormal:MEDIAN:SIGMA, uniform:LOW:HIGH");
 }
 
 std::optional<Variation> VariationOptions::variation() const {
@@ -119,8 +160,9 @@ std::optional<Variation> VariationOptions::variation() const {
   return variation;
 }
 
-std::optional<std::vector<int>> VariationOptions::sequence_lengths() const {
+std::optional<std::vector<int>> VariationOptions::sequence_lengths(int longest) const {
   if (!lengths_) return std::nullopt;
+  if (auto drawn = lengths_of_distribution(*lengths_, longest)) return drawn;
   std::string text = read_file(*lengths_);
   std::replace(text.begin(), text.end(), ',', ' ');
   std::istringstream words(text);

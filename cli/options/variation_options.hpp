@@ -17,8 +17,11 @@ class VariationOptions {
   /// --samples or --seed without anything to draw.
   std::optional<Variation> variation() const;
 
-  /// Of the file, in its order: whole numbers, each with *COUNT where it stands for several.
-  std::optional<std::vector<int>> sequence_lengths() const;
+  /// --sequence-lengths alone, as `memory` has it.
+  void add_lengths_to(CommandLine& command_line);
+  /// Of the file, in its order: whole numbers, each with *COUNT where it stands for several; or of a distribution, cut
+  /// to `longest`.
+  std::optional<std::vector<int>> sequence_lengths(int longest) const;
 
  private:
   std::optional<std::string> jitter_;

@@ -236,8 +236,13 @@ void put_optimizer(JsonReader& object, const std::string& key, ImportedJob& impo
   const bool compressed = starts_with("onebit") || starts_with("zeroone");
   // bitsandbytes: adamw_bnb_8bit, paged_adamw_8bit; "paged" moves states to the host where memory runs out.
   const auto has = [&lower](const char* part) { return lower.find(part) != std::string::npos; };
+  if (starts_with("paged_")) imported.put("training.paged_optimizer", true, object.place(key));
   if (starts_with("sgd")) {
     imported.put("training.optimizer", "sgd", object.place(key));
+  } else if (starts_with("galore_adam")) {
+    imported.put("training.optimizer", "galore", object.place(key));
+  } else if (lower == "muon") {
+    imported.put("training.optimizer", "muon", object.place(key));
   } else if (has("adam") && has("8bit")) {
     imported.put("training.optimizer", "adam8bit", object.place(key));
   } else if (starts_with("adafactor")) {
@@ -258,8 +263,16 @@ void put_optimizer(JsonReader& object, const std::string& key, ImportedJob& impo
     imported.put("training.optimizer", "adam", object.place(key));
   } else {
     object.fail(key, fmt::format("\"{}\" is not modelled", *name),
-                "valid: Adam, AdamW, their 8-bit forms, Lamb, Lion, Adafactor, SGD");
+                "valid: Adam, AdamW, their 8-bit and paged forms, Lamb, Lion, Adafactor, Muon, GaLore, SGD");
   }
+}
+
+void note_packing(bool packed, const std::string& length, ImportedJob& imported) {
+  imported.notes.push_back(
+      packed
+          ? fmt::format("samples are packed to {}; --sequence-lengths FILE tells what that leaves empty", length)
+          : fmt::format("samples are padded to {}, or forecast as if; --sequence-lengths FILE tells what that wastes",
+                        length));
 }
 
 void put_experts(const ForeignExperts& experts, const std::string& place, ImportedJob& imported) {

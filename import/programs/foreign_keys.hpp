@@ -102,8 +102,11 @@ void put_frozen_layers(std::optional<int> layers, const std::string& place, Impo
 bool names_tables(const nlohmann::json& modules);
 /// The bytes of a gradient bucket.
 void put_bucket(double bytes, const std::string& place, ImportedJob& imported);
-/// Adam and its kin, or SGD; throws for an optimizer with other states.
+/// By the names of transformers and DeepSpeed; throws for an optimizer with other states.
 void put_optimizer(JsonReader& object, const std::string& key, ImportedJob& imported);
+
+/// Notes how samples shorter than `length`, a key of the file, are forecast.
+void note_packing(bool packed, const std::string& length, ImportedJob& imported);
 
 /// A mixture of experts and latent attention as other programs describe them; absent members were not given. The one
 /// place that knows which keys of the job file they become.

@@ -81,6 +81,25 @@ void read_frozen_layers(JsonReader& object, ImportedJob& imported) {
   }
 }
 
+// pref_loss sigmoid and its relatives compare with a reference, orpo and simpo do not (FinetuningArguments).
+void read_stage(JsonReader& object, ImportedJob& imported) {
+  const auto stage = object.text("stage");
+  const auto loss = object.text("pref_loss");
+  if (!stage || *stage == "sft" || *stage == "pt") return;
+  const bool alone = loss && (*loss == "orpo" || *loss == "simpo");
+  if (*stage == "dpo") {
+    imported.put("training.preference.method", alone ? *loss : "dpo", object.place(alone ? "pref_loss" : "stage"));
+  } else if (*stage == "kto") {
+    imported.put("training.preference.method", "kto", object.place("stage"));
+  } else if (*stage == "rm") {
+    imported.put("training.preference.method", "reward", object.place("stage"));
+    imported.notes.push_back(
+        fmt::format("{}: rm is forecast with one score in place of the logits", object.place("stage")));
+  } else {
+    object.fail("stage", fmt::format("\"{}\" is not modelled", *stage), "valid: pt, sft, dpo, kto, rm");
+  }
+}
+
 void read_method(JsonReader& object, ImportedJob& imported) {
   const auto type = object.text("finetuning_type");
   if (!type) {
@@ -95,14 +114,7 @@ void read_method(JsonReader& object, ImportedJob& imported) {
   } else if (method != "full") {
     object.fail("finetuning_type", fmt::format("\"{}\" is not modelled", method), "valid: full, lora, freeze");
   }
-  const auto stage = object.text("stage");
-  const std::vector<std::string> pairs = {"dpo", "kto", "rm"};
-  if (stage && std::find(pairs.begin(), pairs.end(), *stage) != pairs.end()) {
-    imported.warn_of("stage", object.place("stage"),
-                     "one pass over each sample is forecast: no second answer of a pair, no reference model");
-  } else if (stage && *stage != "sft" && *stage != "pt") {
-    object.fail("stage", fmt::format("\"{}\" is not modelled", *stage), "valid: pt, sft, dpo, kto, rm");
-  }
+  read_stage(object, imported);
   if (object.boolean("use_kt").value_or(false)) {
     imported.warn_of("use_kt", object.place("use_kt"), "experts that the host computes are forecast on the device");
   }
@@ -171,12 +183,21 @@ bool read_megatron_words(JsonReader& object, ImportedJob& imported) {
   return any || recompute;
 }
 
-void refuse_other_optimizers(JsonReader& object) {
-  for (const char* key : {"use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon"}) {
+// Beside `optim`: what else changes the optimizer, and GaLore's own default of its rank (GaloreArguments).
+void read_other_optimizers(JsonReader& object, ImportedJob& imported) {
+  constexpr int kUsualRank = 16;
+  for (const char* key : {"use_apollo", "use_badam", "use_adam_mini"}) {
     if (!object.boolean(key).value_or(false)) continue;
     object.fail(key, "holds other states than Adam, which are not modelled",
-                "valid: false, with optim adamw_torch or sgd");
+                "valid: false, with use_galore, use_muon, or optim adamw_torch or sgd");
   }
+  if (object.boolean("use_muon").value_or(false)) {
+    imported.put("training.optimizer", "muon", object.place("use_muon"));
+  }
+  const int rank = object.whole("galore_rank", 1).value_or(kUsualRank);
+  if (!object.boolean("use_galore").value_or(false)) return;
+  imported.put("training.optimizer", "galore", object.place("use_galore"));
+  imported.put("training.optimizer_rank", rank, object.place("galore_rank"));
 }
 
 void read_llama_factory_compute(JsonReader& object, const ImportContext& context, ImportedJob& imported) {
@@ -205,7 +226,11 @@ void read_llama_factory_compute(JsonReader& object, const ImportContext& context
   }
   if (attention)
     imported.put("training.attention", *attention == "disabled" ? "unfused" : "flash", object.place("flash_attn"));
+  if (object.boolean("pure_bf16").value_or(false)) {
+    imported.put("training.master_weights", false, object.place("pure_bf16"));
+  }
   put_optimizer(object, "optim", imported);
+  read_other_optimizers(object, imported);
 }
 
 // Scripts of TRL and transformers take files with many of the same keys, and have other defaults.
@@ -227,7 +252,6 @@ ImportedJob read_llama_factory(const ForeignFile& file, const ImportContext& con
   JsonReader object = JsonReader::foreign(values, "", file.name());
   refuse_other_trainers(object, file.name());
   read_method(object, imported);
-  refuse_other_optimizers(object);
   const auto length = object.whole("cutoff_len", 1);
   ImportContext nested = context;
   nested.given.emplace("training.sequence_length", "");
@@ -248,9 +272,8 @@ ImportedJob read_llama_factory(const ForeignFile& file, const ImportContext& con
     imported.notes.push_back(fmt::format("{} is absent: {}, LLaMA-Factory's default; give --seq N for another",
                                          object.place("cutoff_len"), kUsualLength));
   }
-  if (const auto packing = object.boolean("packing"); !packing || !*packing) {
-    imported.notes.push_back("samples shorter than cutoff_len are forecast as padded to it");
-  }
+  const bool packs = object.boolean("packing").value_or(false) || object.boolean("neat_packing").value_or(false);
+  note_packing(packs, "cutoff_len", imported);
   note_auto(object, imported);
   judge_keys(object, "llama_factory", imported);
   return imported;

@@ -249,11 +249,13 @@ void MegatronReader::read_optimizer() {
   // Megatron-DeepSpeed and Megatron-LM for Gaudi name the kernel.
   static const std::vector<std::string> known = {"adam",      "adamw",         "sgd",       "cpu_adam",
                                                  "fusedadam", "ds_fused_adam", "fusedadamw"};
-  if (std::count(known.begin(), known.end(), lower) == 0) {
+  const bool muon = lower == "muon" || lower == "dist_muon";
+  if (lower == "dist_muon") put("layout.zero", 1, "optimizer");  // whole matrices to each rank
+  if (!muon && lower != "lion" && std::count(known.begin(), known.end(), lower) == 0) {
     arguments_.fail("optimizer", fmt::format("\"{}\" is not modelled", *optimizer),
-                    "valid: adam, sgd; --training.optimizer adam forecasts Adam instead");
+                    "valid: adam, sgd, muon, lion; --training.optimizer adam forecasts Adam instead");
   }
-  put("training.optimizer", lower == "sgd" ? "sgd" : "adam", "optimizer");
+  put("training.optimizer", muon ? "muon" : lower == "sgd" || lower == "lion" ? lower : "adam", "optimizer");
 }
 
 void MegatronReader::read_length() {

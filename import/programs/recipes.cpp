@@ -118,6 +118,7 @@ class RecipeReader {
   void read_block();
   void read_layer_choice();
   void read_adapter();
+  void read_packing();
   int whole_leaf(const std::string& path, int otherwise) const;
   void finish();
 
@@ -126,7 +127,7 @@ class RecipeReader {
   const std::string& file_;
   const ImportContext& context_;
   Leaves leaves_;
-  std::set<std::string> of_adapter_;  // read with the others of their kind, not one by one
+  std::set<std::string> of_adapter_;  // read with the others of their kind, as is the key of packing
   ImportedJob out_;
 };
 
@@ -471,6 +472,16 @@ void RecipeReader::read_adapter() {
   put_adapter(adapter, out_);
 }
 
+// Samples of several lengths: packed in sequences where the key "packed" says so.
+void RecipeReader::read_packing() {
+  const auto keys = recipe_.rules.find("packing");
+  if (keys == recipe_.rules.end()) return;
+  const std::string path = keys->at("packed").get<std::string>();
+  const auto told = leaves_.find(path);
+  note_packing(told != leaves_.end() && told->second == true, keys->at("length").get<std::string>(), out_);
+  if (told != leaves_.end()) of_adapter_.insert(path);
+}
+
 // Attention and MLP side by side, with one norm where they share it.
 void RecipeReader::read_block() {
   const auto keys = recipe_.rules.find("parallel_block");
@@ -529,6 +540,7 @@ ImportedJob RecipeReader::read() {
     for (const auto& item : fixed->items()) out_.put(item.key(), item.value(), file_);
   }
   read_adapter();
+  read_packing();
   KeyJudge judge(table_, out_);
   for (const auto& [path, value] : leaves_) {
     if (of_adapter_.count(path) > 0) {

@@ -18,9 +18,23 @@ Bytes gathered_weight(const Training& training) {
 
 // Adam reads the gradient and reads and writes both moments and the fp32 weight, then writes the weight; the gradient
 // norm reads the gradient once more, and clearing it writes it.
-double optimizer_traffic_per_parameter(const Training& training) {
-  const double state = 2 * optimizer_bytes_per_parameter(training);
+double optimizer_traffic_per_parameter(const Training& training, double state_bytes) {
+  const double state = 2 * state_bytes;
   return state + 3 * training.stack.gradient_bytes + element_size(training.precision).value();
+}
+
+// Bytes of optimizer state per trained parameter, of which there are `parameters`.
+double state_per_parameter(const Training& training, double parameters, const MatrixUpdate& matrices) {
+  const double of_all = optimizer_bytes_per_parameter(training);
+  const bool by_matrix = training.optimizer == Optimizer::kMuon || training.optimizer == Optimizer::kGalore;
+  if (!by_matrix || parameters <= 0.0 || matrices.parameters <= 0.0) return of_all;
+  const double moment = training.stack.moment_bytes;
+  const double others = parameters - matrices.parameters;
+  const double further = training.optimizer == Optimizer::kMuon
+                             ? moment * others
+                             : 2.0 * moment * (others + matrices.projected) +
+                                   element_size(training.precision).value() * matrices.projections;
+  return of_all + further / parameters;
 }
 
 GroupPlacement two_pipeline_ranks(const PricingContext& pricing, int one, int other) {
@@ -110,7 +124,7 @@ double held_parameters(const Layout& layout, int shards, double parameters, doub
 }  // namespace
 
 ModelStates model_states(const Layout& layout, const Training& training, double parameters, double expert_parameters,
-                         const FrozenWeights& frozen) {
+                         const FrozenWeights& frozen, const MatrixUpdate& matrices) {
   const auto held = [&](int shards) {
     return held_parameters(layout, shards, parameters - frozen.parameters, expert_parameters - frozen.experts);
   };
@@ -118,12 +132,16 @@ ModelStates model_states(const Layout& layout, const Training& training, double 
   states.weights =
       element_size(training.precision) * held(layout.weight_shards()) +
       Bytes(held_parameters(layout, layout.weight_shards(), frozen.weights.value(), frozen.expert_weights.value()));
+  if (holds_reference(training)) {
+    states.weights += element_size(training.precision) *
+                      held_parameters(layout, layout.weight_shards(), parameters, expert_parameters);
+  }
   const Stack& stack = training.stack;
   const double element = element_size(training.precision).value();
   const double of_pass = stack.keeps_pass_gradients && stack.gradient_bytes > element ? element : 0.0;
   states.gradients = Bytes((stack.gradient_bytes + of_pass) * held(layout.gradient_shards()));
-  states.optimizer = Bytes((optimizer_bytes_per_parameter(training) + stack.optimizer_gradient_bytes) *
-                           held(layout.optimizer_shards()));
+  const double of_state = state_per_parameter(training, parameters - frozen.parameters, matrices);
+  states.optimizer = Bytes((of_state + stack.optimizer_gradient_bytes) * held(layout.optimizer_shards()));
   if (layout.offloads_optimizer()) states.optimizer = Bytes(0);
   return states;
 }
@@ -145,6 +163,7 @@ struct Holdings {
   double experts = 0.0;
   double low_rank_elements = 0.0;
   double table = 0.0;
+  MatrixUpdate matrices;
   Traffic buckets;
   Seconds forward;  ///< of one microbatch through all its stages
   double tensors = 0.0;
@@ -152,9 +171,9 @@ struct Holdings {
   int stages = 0;
 
   bool as(const Holdings& other) const {
-    return parameters == other.parameters && experts == other.experts && low_rank_elements == other.low_rank_elements &&
-           table == other.table && tensors == other.tensors && buckets.time == other.buckets.time &&
-           forward == other.forward;
+    return parameters == other.parameters && matrices.parameters == other.matrices.parameters &&
+           experts == other.experts && low_rank_elements == other.low_rank_elements && table == other.table &&
+           tensors == other.tensors && buckets.time == other.buckets.time && forward == other.forward;
   }
 };
 
@@ -179,6 +198,7 @@ std::vector<Holdings> holdings_of(const PricingContext& pricing, const StepCosts
     rank.experts += of_stage.expert_parameters - of_stage.frozen.experts;
     rank.low_rank_elements += of_stage.low_rank_elements;
     rank.table = std::max(rank.table, of_stage.embedding_parameters);
+    rank.matrices.add(of_stage.matrices, 1.0);
     rank.buckets += of_stage.bucket_traffic;
     rank.forward += of_stage.forward.total();
     rank.tensors += of_stage.tensors;
@@ -186,6 +206,18 @@ std::vector<Holdings> holdings_of(const PricingContext& pricing, const StepCosts
     ++rank.stages;
   }
   return ranks;
+}
+
+// Products with whole matrices, and what brings gradients that are cut within them together.
+Traffic matrix_products(const PricingContext& pricing, const MatrixUpdate& matrices) {
+  const Layout& layout = pricing.job.layout;
+  const double shards = layout.optimizer_shards();
+  Traffic products;
+  products.time = matrices.products / shards;
+  if (layout.gradient_shards() == 1 || matrices.parameters <= 0.0) return products;
+  const Bytes held = element_size(pricing.job.training.precision) * (matrices.parameters / shards);
+  products += pricing.replica_collective(CollectiveKind::kAllToAll, held, pricing.replicas, 2);
+  return products;
 }
 
 FlushCosts price_flush(const PricingContext& pricing, const Holdings& holdings, int rank) {
@@ -231,15 +263,20 @@ FlushCosts price_flush(const PricingContext& pricing, const Holdings& holdings, 
   add_copies_reduction(pricing, rank, held, flush);
   add_embedding_reduction(pricing, holdings.table, flush);
   add_gradient_norm(pricing, flush);
-  const Bytes touched(held * optimizer_traffic_per_parameter(training));
+  const double of_state = state_per_parameter(training, flush.parameters, holdings.matrices);
+  const Bytes touched(held * optimizer_traffic_per_parameter(training, of_state));
   if (layout.offloads_optimizer()) {
     const Cluster& cluster = pricing.job.cluster;
     const Bytes moved = element_size(training.precision) * held + Bytes(training.stack.gradient_bytes * held);
     flush.optimizer = moved / cluster.host_bandwidth +
                       touched / (cluster.host_memory_bandwidth / static_cast<double>(cluster.devices_per_node));
   } else {
-    flush.optimizer = training.optimizer == Optimizer::kAdam ? pricing.compute.adam_update(touched)
-                                                             : pricing.compute.memory_bound(touched, 1);
+    const Traffic products = matrix_products(pricing, holdings.matrices);
+    flush.optimizer = (training.optimizer == Optimizer::kAdam ? pricing.compute.adam_update(touched)
+                                                              : pricing.compute.memory_bound(touched, 1)) +
+                      products.time;
+    flush.dp.sent_per_rank += products.sent_per_rank;
+    flush.dp.messages += products.messages;
   }
   return flush;
 }
@@ -395,7 +432,8 @@ void add_sharded_passes(const PricingContext& pricing, int stage, const std::vec
     const double count = run.count;
     forward.push_back({traffic.gather.time, Seconds(0), run.forward(), count});
     backward.push_back({again ? traffic.gather.time : Seconds(0), traffic.scatter.time, run.backward(), count});
-    costs.sent.dp += scaled(traffic.gather, (again ? 2.0 : 1.0) * share * count);
+    costs.sent.dp +=
+        scaled(traffic.gather, ((again ? 2.0 : 1.0) + passes_beside(pricing.job.training)) * share * count);
     costs.sent.dp += scaled(traffic.scatter, share * count);
     if (run.section->parameters > largest->parameters) largest = run.section;
   }

@@ -20,6 +20,13 @@ void FrozenWeights::add(const FrozenWeights& other, double times) {
   expert_weights += other.expert_weights * times;
 }
 
+void MatrixUpdate::add(const MatrixUpdate& other, double times) {
+  parameters += other.parameters * times;
+  projected += other.projected * times;
+  projections += other.projections * times;
+  products += other.products * times;
+}
+
 GradientAmount& GradientAmount::operator+=(const GradientAmount& other) {
   parameters += other.parameters;
   low_rank_elements += other.low_rank_elements;
@@ -57,7 +64,8 @@ PricingContext::PricingContext(const Job& priced_job, const StageMap& stage_map)
                                          : grid.expert_replica_placement(1, priced_job.cluster)) {}
 
 double PricingContext::tokens() const {
-  return static_cast<double>(job.layout.micro_batch_size) * job.training.sequence_length / job.layout.cp;
+  return static_cast<double>(sequences_of(job.training, job.layout.micro_batch_size)) * job.training.sequence_length /
+         job.layout.cp;
 }
 
 Bytes PricingContext::hidden_bytes() const {

@@ -73,6 +73,7 @@ struct ModelSections {
     LayerState state = LayerState::kTrained;
     std::vector<Operator> operators;
     Section cost;
+    PassCost reference;  // its forward pass in the reference of preference training
   };
 
   std::vector<Operator> embedding_operators;
@@ -132,6 +133,7 @@ class StepPricer {
   std::vector<UnitRun> runs_of(int index, const LayerCounts& layers) const;
   bool rank_has_table(int index) const;
   void share_tables_within_ranks(StepCosts& costs) const;
+  void add_passes_beside(const LayerCounts& layers, StageCosts& costs) const;
   BoundaryCosts boundary(int stage);
   BoundaryCosts transfer(bool crosses_nodes) const;
 
@@ -144,6 +146,42 @@ class StepPricer {
   std::shared_ptr<const ModelSections> sections_;
   std::optional<BoundaryCosts> transfers_[2];  // inside a node, between nodes
 };
+
+namespace {
+
+// Of a linear of a block: what is neither a matrix nor trained is not updated as one.
+MatrixUpdate matrix_update(const Operator& op, const PricingContext& pricing) {
+  const Training& training = pricing.job.training;
+  const bool muon = training.optimizer == Optimizer::kMuon;
+  const bool trained = op.parameters > op.frozen_parameters && !op.frozen && !op.still;
+  if ((!muon && training.optimizer != Optimizer::kGalore) || op.kind != OperatorKind::kLinear || !trained ||
+      op.name == "logits") {
+    return {};
+  }
+  const std::int64_t shorter = std::min(op.shape.n, op.shape.k);
+  const std::int64_t longer = std::max(op.shape.n, op.shape.k);
+  const double matrices = static_cast<double>(op.shape.batch);
+  MatrixUpdate update;
+  update.parameters = static_cast<double>(shorter) * static_cast<double>(longer) * matrices;
+  const double element = element_size(training.precision).value();
+  const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    return pricing.compute.gemm({m, n, k, op.shape.batch}, element);
+  };
+  if (muon) {
+    constexpr double kSteps = 5.0;
+    update.products =
+        (product(shorter, shorter, longer) + product(shorter, shorter, shorter) + product(shorter, longer, shorter)) *
+        kSteps;
+    return update;
+  }
+  const std::int64_t rank = std::min<std::int64_t>(training.optimizer_rank, shorter);
+  update.projected = static_cast<double>(rank) * static_cast<double>(longer) * matrices;
+  update.projections = static_cast<double>(rank) * static_cast<double>(shorter) * matrices;
+  update.products = product(rank, longer, shorter) + product(shorter, longer, rank);
+  return update;
+}
+
+}  // namespace
 
 Section StepPricer::price_operators(const std::vector<Operator>& operators) const {
   Section section;
@@ -171,6 +209,7 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
     if (op.of_experts) section.frozen.experts += op.frozen_parameters;
     if (op.of_experts) section.frozen.expert_weights += op.frozen_bytes;
     section.dequantised = std::max(section.dequantised, op.dequantised);
+    section.matrices.add(matrix_update(op, pricing_), 1.0);
     if (op.attention_core) {
       section.attention += times.forward;
       section.attention_backward += times.input_gradient + times.weight_gradient;
@@ -227,6 +266,10 @@ Block StepPricer::price_block(BlockKind kind, LayerState state) const {
   } else {
     add_host_floor(pricing_, block.operators, block.cost);
   }
+  // Adapters that are off leave frozen blocks.
+  const bool without_adapters = job_.training.preference && job_.training.finetune &&
+                                job_.training.finetune->adapts() && state == LayerState::kTrained;
+  block.reference = without_adapters ? price_block(kind, LayerState::kStill).cost.forward : block.cost.forward;
   return block;
 }
 
@@ -252,6 +295,7 @@ void add_section(const Section& section, double times, StageCosts& costs) {
   costs.expert_parameters += section.expert_parameters * times;
   costs.low_rank_elements += section.low_rank_elements * times;
   costs.frozen.add(section.frozen, times);
+  costs.matrices.add(section.matrices, times);
   costs.dequantised_weight = std::max(costs.dequantised_weight, section.dequantised);
 }
 
@@ -418,6 +462,35 @@ double StepPricer::low_rank_of_head() const {
   return gradient_amount(sections_->head_operators[1], job_.layout).low_rank_elements;
 }
 
+// Preference training passes each sequence forward without gradients as well: through the reference, and with kto
+// through the trained model. These passes keep nothing; their collectives are those of the forward pass.
+void StepPricer::add_passes_beside(const LayerCounts& layers, StageCosts& costs) const {
+  const std::optional<Preference>& preference = job_.training.preference;
+  const double passes = passes_beside(job_.training);
+  if (passes == 0.0) return;
+  const double of_reference = preference->reference_passes();
+  const double of_trained = preference->passes_without_gradients();
+  const Seconds gathered = costs.forward.comm.dp;
+  each_block(layers, [&](const Block& block, int all, int) {
+    add_pass(costs.forward, block.reference, of_reference * all);
+    add_pass(costs.forward, block.cost.forward, of_trained * all);
+    costs.sent.tp += scaled(recomputed_collectives(pricing_, block.kind, block.cost), passes * all);
+    costs.sent.ep += scaled(block.cost.sent.ep, passes * all / 2.0);
+    costs.sent.cp += scaled(block.cost.context_forward, passes * all);
+    costs.model_flops += block.cost.forward_flops * (passes * all);
+  });
+  costs.forward.comm.dp += gathered * passes;
+  for (const Section* end :
+       {costs.has_embedding ? &sections_->embedding : nullptr, costs.has_head ? &sections_->head : nullptr}) {
+    if (end == nullptr) continue;
+    add_pass(costs.forward, end->forward, passes);
+    costs.model_flops += end->forward_flops * passes;
+  }
+  if (!costs.has_head) return;
+  // The logits and their logarithms, while those of the trained model are kept.
+  costs.logits_buffer = std::max(costs.logits_buffer, sections_->head_operators[1].output * 2.0);
+}
+
 StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   const bool first = map_.model_stage(index) == 0;
   const bool last = map_.model_stage(index) + 1 == map_.model_stages;
@@ -448,6 +521,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
     add_mtp(first, costs);
   }
   finish_stage(pricing_, index, runs_of(index, counts), costs);
+  add_passes_beside(counts, costs);
   add_overlap_slowdown(overlap_slowdown(job_.cluster.device), costs);
   add_amax_reductions(pricing_, costs);
   costs.split_slowdown = costs.input_gradient.compute * job_.training.stack.split_backward_slowdown;
@@ -499,6 +573,7 @@ BoundaryCosts StepPricer::transfer(bool crosses_nodes) const {
   if (beside) costs.slowdown = costs.forward * overlap_slowdown(job_.cluster.device);
   costs.forward += job_.training.stack.transfer_synchronization;
   costs.backward = costs.forward;
+  costs.forward *= 1.0 + passes_beside(job_.training);
   return costs;
 }
 
@@ -590,7 +665,7 @@ std::shared_ptr<const ModelSections>* SharedPrices::of(const Job& job) {
   const Layout& layout = job.layout;
   const bool more_counts = job.model.experts || job.training.finetune || job.laws != nullptr ||
                            layout.placement != kGridAxes || layout.tensor_parallel != TensorParallel::k1d ||
-                           job.training.stack.collective_stall > Seconds(0);
+                           job.training.stack.collective_stall > Seconds(0) || job.training.preference;
   if (more_counts) return nullptr;
   return &known_[{layout.tp, layout.cp, layout.micro_batch_size, layout.sequence_parallel, layout.recompute}];
 }
@@ -608,7 +683,7 @@ Flops model_flops_per_step(const Job& job, AttentionFlops counted) {
     Flops sum;
     for (const Operator& op : operators) {
       const Flops all = counted == AttentionFlops::kFull ? forward_flops(op) : causal_forward_flops(op, job.model);
-      sum += all * passes_of(op) / op.work_copies;
+      sum += all * (passes_of(op) + passes_beside(job.training)) / op.work_copies;
     }
     return sum;
   };

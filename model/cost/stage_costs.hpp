@@ -71,6 +71,24 @@ struct FrozenWeights {
   }
 };
 
+/// What muon and galore do with the trained matrices of blocks, on one rank and in one step; nothing for other
+/// optimizers. Other parameters are Adam's.
+///
+/// muon     five Newton-Schulz steps on each matrix m x n, m <= n, in bf16: X·Xᵀ, its square and a product with X,
+///          4m²n + 2m³ FLOPs a step (Liu et al. 2502.16982 §2.1). Each tensor-parallel rank takes its own part of a
+///          matrix (Megatron Core's muon_tp_mode blockwise).
+/// galore   the gradient is projected on r dimensions of the shorter side and the update back, 4mnr FLOPs; two moments
+///          of r·n and a projection of m·r (Zhao et al. 2403.03507 Table 1). Left out: the decompositions that renew
+///          the projection every few hundred steps.
+struct MatrixUpdate {
+  double parameters = 0.0;
+  double projected = 0.0;    ///< elements of the projected gradients
+  double projections = 0.0;  ///< elements of the projections
+  Seconds products;
+
+  void add(const MatrixUpdate& other, double times);
+};
+
 /// One layer with experts as it runs: what is computed between its exchanges, and these. The gradient of a combine goes
 /// to the experts, as long as a dispatch, and that of a dispatch comes back like a combine. Without what the host adds.
 struct ExpertLayer {
@@ -145,6 +163,7 @@ struct StageCosts {
   double parameters = 0.0;            ///< of this rank
   double expert_parameters = 0.0;     ///< of these, the ones that expert-parallel ranks split
   FrozenWeights frozen;               ///< of these, the ones that are not trained
+  MatrixUpdate matrices;              ///< of the trained ones
   double low_rank_elements = 0.0;     ///< what PowerSGD sends of the dense ones; 0: not known
   double tensors = 0.0;               ///< operators with parameters
   double embedding_parameters = 0.0;  ///< the tied table, whose gradients the first and last stage add up

@@ -72,6 +72,7 @@ const Fields& segment_fields();
 const Fields& layout_fields();
 const Fields& training_fields();
 const Fields& finetune_fields();
+const Fields& preference_fields();
 const Fields& failure_fields();
 const Fields& failure_cause_fields();
 const Fields& stack_fields();

@@ -459,7 +459,32 @@ const Fields& finetune_fields() {
   return fields;
 }
 
+const Fields& preference_fields() {
+  static const Fields fields = {
+      choice<&Preference::method>("method", "what answers are judged by: dpo, orpo, simpo, reward, kto or grpo")
+          .names_object()
+          .flag("METHOD", {"--preference"}),
+      boolean<&Preference::reference>("reference", "a forward pass of the model as it was before, for comparison")
+          .flag("")
+          .otherwise("true with dpo, kto and grpo"),
+  };
+  return fields;
+}
+
 namespace {
+
+// Only what counts for its optimizer.
+OrderedJsonValue write_optimizer_rank(const Field&, const void* owner) {
+  const Training& training = *static_cast<const Training*>(owner);
+  if (training.optimizer != Optimizer::kGalore) return nullptr;
+  return training.optimizer_rank;
+}
+
+OrderedJsonValue write_preference(const Field&, const void* owner) {
+  const std::optional<Preference>& preference = static_cast<const Training*>(owner)->preference;
+  if (!preference) return nullptr;
+  return write_fields(preference_fields(), &*preference);
+}
 
 void read_dispatch(ObjectReader& reader, Stack& stack) {
   auto dispatch = reader.object("experts_dispatch");
@@ -754,7 +779,15 @@ const Fields& training_fields() {
       choice<&Training::precision>("precision", "fp32, tf32, fp16, bf16 or fp8")
           .flag("FORMAT", {"--precision"})
           .otherwise("bf16, or fp16 where a device has none; a layer profile's own"),
-      choice<&Training::optimizer>("optimizer", "adam or sgd").flag("NAME"),
+      choice<&Training::optimizer>("optimizer", "adam, sgd, adam8bit, lion, adafactor, muon or galore").flag("NAME"),
+      whole<&Training::optimizer_rank>("optimizer_rank", 1, kHighestRank,
+                                       "galore: dimensions that gradients are projected on")
+          .flag("N"),
+      boolean<&Training::paged_optimizer>("paged_optimizer",
+                                          "optimizer states that do not fit wait in the host's memory")
+          .flag(""),
+      boolean<&Training::master_weights>("master_weights", "an fp32 copy of the weights beside those of the precision")
+          .flag(""),
       attention<&Training::flash_attention>("flash or unfused").flag("KIND").otherwise("the stack's"),
       choice<&Training::transport>("transport", "nccl, gloo or mpi").flag("NAME"),
       choice<&Training::gradient_transport>("gradient_transport", "of data-parallel traffic alone (default: transport)")
@@ -770,6 +803,9 @@ const Fields& training_fields() {
           .otherwise("the stack's"),
       custom<Training>("finetune", FieldKind::kObject, "what of the weights is trained", nullptr, &write_finetune)
           .of(finetune_fields),
+      custom<Training>("preference", FieldKind::kObject, "training by preferences or rewards", nullptr,
+                       &write_preference)
+          .of(preference_fields),
       other("overlap", FieldKind::kObject, "what runs beside computation").of(overlap_fields),
       other("experts_dispatch", FieldKind::kObject, "how tokens reach their experts").of(dispatch_fields),
       // Products of these two stay numbers.
@@ -787,6 +823,9 @@ const Fields& training_fields() {
   // What a job says of its software is said to the stack.
   static const Fields fields = [] {
     Fields all = own;
+    for (Field& field : all) {
+      if (field.key == "optimizer_rank") field.write = &write_optimizer_rank;
+    }
     for (Field field : software_fields()) {
       field.read = nullptr;
       field.write = nullptr;

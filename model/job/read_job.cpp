@@ -409,6 +409,70 @@ std::optional<Finetune> read_finetune(ObjectReader& training, Job& job, const Or
   return finetune;
 }
 
+// "dpo", or {"method": "dpo", "reference": false}.
+std::optional<Preference> read_preference(ObjectReader& training, const Job& job, const Origins& origins) {
+  const nlohmann::json* given = training.find("preference");
+  if (given == nullptr) return std::nullopt;
+  const nlohmann::json values = given->is_string() ? nlohmann::json{{"method", *given}} : *given;
+  if (!values.is_object()) {
+    training.fail("preference", fmt::format("{} is neither a method nor an object", values.dump()),
+                  choices_help("", names_of<PreferenceMethod>()));
+  }
+  ObjectReader reader(values, "training.preference", origins);
+  Preference preference;
+  read_fields(preference_fields(), reader, &preference);
+  reader.refuse_unknown_keys();
+  if (job.profile) reader.fail("method", "a layer profile has no head to learn preferences with", "leave it out");
+  if (job.model.mtp_layers > 0) {
+    reader.fail("method", "preferences are modelled without model.mtp_layers", "set model.mtp_layers to 0");
+  }
+  if (!reader.has("reference")) preference.reference = preference.may_have_reference();
+  if (preference.reference && !preference.may_have_reference()) {
+    reader.fail("reference", fmt::format("{} compares with no reference", name_of(preference.method)),
+                "set it to false, or method to dpo");
+  }
+  return preference;
+}
+
+void note_preference(const Training& training, Job& job) {
+  const Preference& preference = *training.preference;
+  job.assumptions.push_back(fmt::format("{}: a step's training alone; {}{}", name_of(preference.method),
+                                        preference.of_pairs() ? "a sample is a pair, two sequences"
+                                                              : "the answers are there, their generation is left out",
+                                        !preference.reference ? ""
+                                        : holds_reference(training)
+                                            ? "; the reference is a frozen copy of the model in the training format"
+                                            : "; the reference is the model without its adapters"));
+}
+
+// Without fp32 weights gradients and moments are in the training format too, unless the job says otherwise.
+void settle_optimizer(const ObjectReader& reader, Training& training, Job& job) {
+  const bool by_matrix = training.optimizer == Optimizer::kMuon || training.optimizer == Optimizer::kGalore;
+  if (by_matrix && job.profile) {
+    reader.fail(
+        "optimizer",
+        fmt::format("{} needs the shapes of weights, which a layer profile has not", name_of(training.optimizer)),
+        "valid for a layer profile: adam, sgd, adam8bit, lion, adafactor");
+  }
+  if (reader.has("optimizer_rank") && training.optimizer != Optimizer::kGalore) {
+    reader.fail("optimizer_rank", "is of optimizer galore", "leave it out, or set training.optimizer to galore");
+  }
+  if (training.optimizer == Optimizer::kGalore) {
+    job.assumptions.emplace_back("galore: the decompositions that renew its projections are left out");
+    if (!reader.has("optimizer_rank"))
+      job.assumptions.push_back(fmt::format("training.optimizer_rank is {}", training.optimizer_rank));
+  }
+  if (training.paged_optimizer && job.cluster.host_bandwidth.value() <= 0.0) {
+    reader.fail("paged_optimizer",
+                fmt::format("needs cluster.host_bandwidth, which cluster {} does not say", job.cluster.name),
+                "give cluster.host_bandwidth, such as \"32GB/s\", or leave it out");
+  }
+  if (training.master_weights) return;
+  const double element = element_size(training.precision).value();
+  if (!reader.has("gradient_dtype")) training.stack.gradient_bytes = element;
+  if (!reader.has("moment_dtype")) training.stack.moment_bytes = element;
+}
+
 // Of a profile and of the job's own "fitted", which is written where a result tells its job.
 std::optional<RunFit> read_fitted(ObjectReader& training, const DeviceProfile* profile, const Origins& origins) {
   if (const nlohmann::json* given = training.find("fitted")) return read_run_fit(*given, "training.fitted", origins);
@@ -430,6 +494,8 @@ Training read_training(ObjectReader& root, const DeviceProfile* profile, Job& jo
   read_fields(training_fields(), reader, &training);
   reader.refuse_unknown_keys();
   training.finetune = read_finetune(reader, job, origins);
+  training.preference = read_preference(reader, job, origins);
+  if (training.preference) note_preference(training, job);
   settle_sequence_and_precision(reader, training, job);
   check_precision(reader, training, job.cluster.device);
   for (const Device& device : job.cluster.node_devices) check_precision(reader, training, device);
@@ -442,6 +508,7 @@ Training read_training(ObjectReader& root, const DeviceProfile* profile, Job& jo
   if (stack == nullptr) job.assumptions.push_back(fmt::format("training.stack is {}", kDefaultStack));
   note_release(training.stack, job);
   read_software(reader, training.stack);
+  settle_optimizer(reader, training, job);
   settle_recipe(reader, training, job);
   if (!reader.has("attention")) training.flash_attention = training.stack.flash_attention;
   if (!reader.has("gradient_transport")) training.gradient_transport = training.transport;

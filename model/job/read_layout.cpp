@@ -154,7 +154,13 @@ class LayoutCheck {
                    fmt::format("give cluster.{}, such as \"{}\", or use none", key, example));
     };
     need(cluster.host_bandwidth, "host_bandwidth", "32GB/s");
-    if (layout_.offloads_optimizer()) need(cluster.host_memory_bandwidth, "host_memory_bandwidth", "400GB/s");
+    if (!layout_.offloads_optimizer()) return;
+    need(cluster.host_memory_bandwidth, "host_memory_bandwidth", "400GB/s");
+    const Optimizer optimizer = job_.training.optimizer;
+    if (optimizer != Optimizer::kMuon && optimizer != Optimizer::kGalore) return;
+    reader_.fail("offload",
+                 fmt::format("{} multiplies matrices, and products on the host are not modelled", name_of(optimizer)),
+                 "valid with it: none, activations");
   }
 
   void check_context() const {

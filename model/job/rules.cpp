@@ -24,9 +24,9 @@ std::optional<LayoutRule> broken_form_rule(const Job& job) {
   const Layout& layout = job.layout;
   const bool grid = layout.tensor_parallel != TensorParallel::k1d;
   if (!job.profile)
-    return broken_unless(
-        !grid || (!job.model.experts && !job.model.latent && job.model.mtp_layers == 0 && !job.training.finetune),
-        LayoutRule::kGridModel);
+    return broken_unless(!grid || (!job.model.experts && !job.model.latent && job.model.mtp_layers == 0 &&
+                                   !job.training.finetune && !job.training.preference),
+                         LayoutRule::kGridModel);
   if (grid) return LayoutRule::kProfileGrid;
   const bool between_updates = layout.data_parallel == DataParallel::kDdp ||
                                layout.data_parallel == DataParallel::kPs ||

@@ -25,11 +25,12 @@ double attended_share(const Transformer& model, const Training& training) {
 }  // namespace
 
 OperatorShapes::OperatorShapes(const Transformer& model, const Layout& layout, const Training& training)
-    : tokens(static_cast<double>(layout.micro_batch_size) * training.sequence_length / layout.cp),
+    : tokens(static_cast<double>(sequences_of(training, layout.micro_batch_size)) * training.sequence_length /
+             layout.cp),
       tp(layout.tp),
       element(element_size(training.precision).value()),
       sharded_tokens(layout.sequence_parallel ? tokens / layout.tp : tokens),
-      scores(static_cast<double>(layout.micro_batch_size) * model.heads / layout.tp *
+      scores(static_cast<double>(sequences_of(training, layout.micro_batch_size)) * model.heads / layout.tp *
              (static_cast<double>(training.sequence_length) / layout.cp) * training.sequence_length),
       attended(attended_share(model, training)),
       single_pass_norm(training.stack.single_pass_norm),
@@ -365,7 +366,9 @@ std::vector<Operator> head_operators(const Transformer& model, const Layout& lay
   }
   const OperatorShapes shapes(model, layout, training);
   const double e = shapes.element;
-  const double vocab = padded_vocab(model.vocab, training.stack.vocab_divisor, layout.tp) / shapes.tp;
+  // A reward model has one score in place of the vocabulary.
+  const bool scores = training.preference && training.preference->method == PreferenceMethod::kReward;
+  const double vocab = scores ? 1.0 : padded_vocab(model.vocab, training.stack.vocab_divisor, layout.tp) / shapes.tp;
   const double logits = shapes.tokens * vocab;
   std::vector<Operator> operators;
   operators.reserve(3);
@@ -536,8 +539,8 @@ void append_unfused_core(std::vector<Operator>& operators, const Transformer& mo
   const double e = shapes.element;
   // Ulysses hands each rank whole sequences of some heads, a ring some queries of all.
   const int head_parts = layout.ulysses_ranks();
-  const std::int64_t batch =
-      static_cast<std::int64_t>(static_cast<double>(layout.micro_batch_size) * model.heads / (shapes.tp * head_parts));
+  const std::int64_t batch = static_cast<std::int64_t>(
+      static_cast<double>(sequences_of(training, layout.micro_batch_size)) * model.heads / (shapes.tp * head_parts));
   const std::int64_t queries = training.sequence_length / (layout.cp / head_parts);
   const std::int64_t keys = training.sequence_length;
 

@@ -229,7 +229,10 @@ void add_rank(const Job& job, int rank, const StandingMemory& standing, double a
   const double capacity = memory_capacity(job, rank).value();
   const Stack& stack = job.training.stack;
   const double slack = stack.allocator_slack * (activations + standing.workspace.value());
-  const double bytes = standing.total().value() + activations + slack + stack.memory_overhead_gib * kGibibyte;
+  double bytes = standing.total().value() + activations + slack + stack.memory_overhead_gib * kGibibyte;
+  if (job.training.paged_optimizer) {
+    bytes -= std::clamp(bytes - capacity, 0.0, standing.states.optimizer.value());
+  }
   bound.bytes = std::max(bound.bytes, bytes);
   if (bytes / capacity < bound.share) return;
   bound.share = bytes / capacity;
@@ -346,7 +349,8 @@ double least_states(const Job& job, const SearchSpace& space, const LayoutGroup&
   const double parameters = work.parameters / group.pp;
   FrozenWeights frozen;
   frozen.add(work.frozen, 1.0 / group.pp);
-  return model_states(layout, job.training, parameters, work.expert_parameters / group.pp, frozen).total().value();
+  const ModelStates states = model_states(layout, job.training, parameters, work.expert_parameters / group.pp, frozen);
+  return (job.training.paged_optimizer ? states.weights + states.gradients : states.total()).value();
 }
 
 double smallest_memory(const Job& job) {

@@ -16,7 +16,8 @@ constexpr double kSecondsPerDay = 86'400.0;
 constexpr double kSecondsPerHour = 3'600.0;
 
 double steps_of(const Job& job) {
-  const double tokens_per_step = static_cast<double>(job.layout.global_batch_size) * job.training.sequence_length;
+  const double tokens_per_step =
+      static_cast<double>(sequences_of(job.training, job.layout.global_batch_size)) * job.training.sequence_length;
   return std::ceil(*job.training.tokens / tokens_per_step);
 }
 

@@ -144,9 +144,16 @@ Table distribution_table(const Result& result) {
   return table;
 }
 
+}  // namespace
+
 Table packing_table(const Result& result) {
   const PackingResult& packing = *result.packing;
   Table table;
+  table.notes.push_back(fmt::format(
+      "padding: one sequence a row fills {} % of the tokens, {} % where rows are padded to the longest of their "
+      "microbatch; packed {} %, {:.2f} times the tokens of data a second",
+      percent(packing.padded_filled), percent(packing.longest_filled), percent(packing.filled),
+      packing.tokens_per_s / packing.padded_tokens_per_s));
   table.columns = {text_column("sequences of several lengths", "packing"),
                    {"step time", Align::kRight, "step_time", false},
                    {"idle", Align::kRight, "idle", false}};
@@ -160,6 +167,8 @@ Table packing_table(const Result& result) {
       packing.sequences, percent(packing.filled) + " %", percent(packing.attention) + " %", packing.tokens_per_s));
   return table;
 }
+
+namespace {
 
 // Runs of months as they are drawn.
 Table run_table(const RunResult& run, const std::optional<StepTimeInterval>& interval) {
@@ -551,8 +560,11 @@ std::vector<Table> result_tables(const Forecast& forecast, bool verbose, ShownMf
   }
   for (const std::string& assumption : assumptions) memory.notes.push_back("assumed: " + assumption);
   std::vector<Table> tables = {step_table(forecast, mfu), breakdown_table(forecast.result)};
+  // Of who fine-tunes, what padding wastes outweighs the rest.
+  const bool first = forecast.result.packing && forecast.step.job.training.finetune;
+  if (first) tables.insert(tables.begin(), packing_table(forecast.result));
   if (forecast.result.distribution) tables.push_back(distribution_table(forecast.result));
-  if (forecast.result.packing) tables.push_back(packing_table(forecast.result));
+  if (forecast.result.packing && !first) tables.push_back(packing_table(forecast.result));
   for (Table& table : run_tables(forecast.result, verbose)) tables.push_back(std::move(table));
   if (forecast.result.network) {
     for (Table& table : network_tables(forecast.result)) tables.push_back(std::move(table));

@@ -30,6 +30,8 @@ std::string answer_line(const Result& result);
 std::vector<Table> result_tables(const Forecast& forecast, bool verbose, ShownMfu mfu = ShownMfu::kBoth);
 /// The run of months: days and goodput, what it loses to what (`all`: the small losses too), what a change of it gives.
 std::vector<Table> run_tables(const Result& result, bool all);
+/// Of a result with sequences of several lengths: what padding wastes, and the step with them packed.
+Table packing_table(const Result& result);
 /// Of a result with a network: what sharing adds, and the hot links where there are any.
 std::vector<Table> network_tables(const Result& result);
 Table hot_links_table(const Result& result);

@@ -241,7 +241,11 @@ const Fields<PackingResult>& packing_fields() {
       {"idle", &P::idle, Needed::kWritten, kAnySign},
       {"equal_s", &P::equal_s, Needed::kWritten, 0, "Were every microbatch's attention the mean."},
       {"equal_idle", &P::equal_idle, Needed::kWritten, kAnySign},
-      {"tokens_per_s", &P::tokens_per_s, Needed::kWritten, 0, "Without padding."}};
+      {"tokens_per_s", &P::tokens_per_s, Needed::kWritten, 0, "Without padding."},
+      {"padded_filled", &P::padded_filled, Needed::kWritten, 0, "One sequence a row, padded to the sequence length."},
+      {"longest_filled", &P::longest_filled, Needed::kWritten, 0, "Padded to the longest row of its microbatch."},
+      {"padded_tokens_per_s", &P::padded_tokens_per_s, Needed::kWritten, 0,
+       "Padded to the sequence length, without padding."}};
   return table;
 }
 
@@ -805,6 +809,8 @@ Json memory_file_schema() {
                {{"type", "array"},
                 {"description", "By pipeline rank: [seconds, GiB] at every change."},
                 {"items", {{"type", "array"}, {"items", point}}}});
+  add_property(schema, "packing", false,
+               part_schema(packing_fields(), "Sequences of several lengths (--sequence-lengths)."));
   add_property(schema, "assumptions", true, texts_schema());
   add_property(schema, "warnings", true, texts_schema());
   return schema;
@@ -845,6 +851,7 @@ std::string write_links(const NetworkFabric& fabric, const std::vector<LinkLoad>
 std::string write_memory(const Forecast& forecast, MemoryView view) {
   Json json = {
       {"schema", kMemoryName}, {"job", job_json(forecast.step.job)}, {"memory", memory_part(forecast.result.memory)}};
+  if (forecast.result.packing) json["packing"] = fields_json(packing_fields(), *forecast.result.packing);
   if (view == MemoryView::kOverTime) {
     Json ranks = Json::array();
     for (const RankMemory& rank : forecast.memory) {

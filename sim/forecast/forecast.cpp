@@ -170,7 +170,7 @@ IterationResult iteration_of(const Job& job, double time_s, double recompute_flo
   IterationResult iteration;
   iteration.time_s = time_s;
   iteration.samples_per_s = samples / time_s;
-  iteration.tokens_per_s = iteration.samples_per_s * job.training.sequence_length;
+  iteration.tokens_per_s = iteration.samples_per_s * sequences_of(job.training, 1) * job.training.sequence_length;
   iteration.tokens_per_s_per_gpu = iteration.tokens_per_s / gpus;
   iteration.model_tflops_per_gpu = model_flops / time_s / gpus / kTera;
   iteration.hardware_tflops_per_gpu = hardware_flops / time_s / gpus / kTera;
@@ -197,7 +197,8 @@ Result result_of_profile(const Job& job, const StepProfile& profile, const Insid
 
 TrainingResult training_of(const Job& job, double time_s) {
   TrainingResult training;
-  const double tokens_per_step = static_cast<double>(job.layout.global_batch_size) * job.training.sequence_length;
+  const double tokens_per_step =
+      static_cast<double>(sequences_of(job.training, job.layout.global_batch_size)) * job.training.sequence_length;
   training.steps = std::ceil(*job.training.tokens / tokens_per_step);
   training.days = training.steps * time_s / kSecondsPerDay;
   training.gpu_hours = training.steps * time_s / kSecondsPerHour * job.cluster.devices();

@@ -46,6 +46,10 @@ bool as_catalogued(const Device& device) {
 std::string unlike_all_runs(const Job& job) {
   if (job.profile) return "layers that were measured one by one";
   if (job.cluster.uneven()) return "nodes that differ";
+  const Optimizer optimizer = job.training.optimizer;
+  if (job.training.preference) return "training by preferences";
+  if (optimizer == Optimizer::kMuon || optimizer == Optimizer::kGalore)
+    return "optimizer " + std::string(name_of(optimizer));
   if (const auto& finetune = job.training.finetune; finetune && finetune->method != FinetuneMethod::kFull) {
     if (finetune->method == FinetuneMethod::kFreeze) return "frozen layers";
     if (finetune->base != BaseFormat::kFp8) return "adapters beside weights in " + std::string(name_of(finetune->base));

@@ -19,8 +19,8 @@ namespace {
 Bytes gathered_input_of(const Job& job, int slices) {
   const Layout& layout = job.layout;
   if (!layout.sequence_parallel || layout.tp == 1) return Bytes(0);
-  const double tokens = static_cast<double>(layout.micro_batch_size) * job.training.sequence_length /
-                        (layout.cp * static_cast<double>(slices));
+  const double tokens = static_cast<double>(sequences_of(job.training, layout.micro_batch_size)) *
+                        job.training.sequence_length / (layout.cp * static_cast<double>(slices));
   return element_size(job.training.precision) * (tokens * job.model.hidden);
 }
 
@@ -156,6 +156,24 @@ StandingMemory standing_memory(const Job& job, const StageMap& stages, const Ste
   return standing;
 }
 
+Bytes paged_states(const PreparedStep& step, int rank) {
+  const Job& job = step.job;
+  if (!job.training.paged_optimizer) return Bytes(0);
+  const int slices = step.program.slices_per_microbatch;
+  const StandingMemory standing = standing_memory(job, step.stages, step.costs, slices, rank, 1);
+  Bytes largest;
+  for (int index = 0; index < step.stages.stages(); ++index) {
+    const auto place = static_cast<std::size_t>(index);
+    if (step.stages.rank_of_stage[place] == rank) largest = std::max(largest, step.costs.stages[place].activation);
+  }
+  const double held = static_cast<double>(peak_in_flight(step.program)[static_cast<std::size_t>(rank)]) / slices;
+  const Stack& stack = job.training.stack;
+  const Bytes needed = standing.total() + largest * (held * (1.0 + stack.allocator_slack)) +
+                       Bytes(stack.memory_overhead_gib * kGibibyte);
+  const Bytes beyond = std::max(Bytes(0), needed - memory_capacity(job, rank));
+  return std::min(beyond, standing.states.optimizer);
+}
+
 namespace {
 
 // Of the activations that a rank holds at most, what the loss keeps: blocks of one large size, which the allocator
@@ -183,8 +201,9 @@ MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timelin
   MemoryForecast forecast;
   forecast.result.capacity_gib = gibibytes(memory_capacity(job, 0));
   for (int rank = 0; rank < step.program.rank_count(); ++rank) {
-    const StandingMemory standing = standing_memory(job, step.stages, step.costs, step.program.slices_per_microbatch,
-                                                    rank, weight_versions[static_cast<std::size_t>(rank)]);
+    StandingMemory standing = standing_memory(job, step.stages, step.costs, step.program.slices_per_microbatch, rank,
+                                              weight_versions[static_cast<std::size_t>(rank)]);
+    standing.states.optimizer -= paged_states(step, rank);
     const double base = standing.total().value();
     const RankMemory over_time = memory_over_time(timeline, rank, base, held_bytes);
 

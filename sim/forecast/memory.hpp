@@ -47,6 +47,10 @@ struct StandingMemory {
 StandingMemory standing_memory(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank,
                                int versions);
 
+/// With Training::paged_optimizer the states that do not fit beside the rest of rank `rank` and wait in the host's
+/// memory: what it needs beyond the device's, at most all of them (QLoRA 2305.14314 §3). From the costs and the order.
+Bytes paged_states(const PreparedStep& step, int rank);
+
 /// Memory per device, by pipeline rank.
 ///
 ///   weights, gradients, optimizer   e·Ψ, g·Ψ, K·Ψ, cut over the replicas as ZeRO, fsdp or hsdp say: model_states()

@@ -212,8 +212,28 @@ void check_listed_layers(const Job& job, int stages) {
 
 }  // namespace
 
+namespace {
+
+// Each update fetches the states that wait in the host's memory, and writes them back.
+void add_paging(PreparedStep& step) {
+  Bytes most;
+  for (int rank = 0; rank < step.job.layout.pp; ++rank) {
+    const Bytes paged = paged_states(step, rank);
+    if (paged <= Bytes(0)) continue;
+    most = std::max(most, paged);
+    step.costs.ranks[static_cast<std::size_t>(rank)].optimizer += paged * 2.0 / step.job.cluster.host_bandwidth;
+  }
+  if (most <= Bytes(0)) return;
+  step.job.assumptions.push_back(fmt::format(
+      "{:.1f} GiB of the optimizer's states wait in the host's memory and travel there and back in each step",
+      gibibytes(most)));
+}
+
+}  // namespace
+
 void price(PreparedStep& step) {
   step.costs = price_step(step.job, step.stages, step.job.layout.stage_layers);
+  if (step.job.training.paged_optimizer) add_paging(step);
   step.times = times_of(step);
   if (step.schedule == nullptr || !step.schedule->uses_times) return;
   step.request.times = pass_times(step.times);

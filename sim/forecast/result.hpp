@@ -138,6 +138,11 @@ struct PackingResult {
   double equal_s = 0.0;    ///< of the step, were every microbatch's attention the mean
   double equal_idle = 0.0;
   double tokens_per_s = 0.0;  ///< without padding
+  /// One sequence a row instead, as many as the batch has, cut to the sequence length: the share of the tokens that are
+  /// no padding where rows are padded to the sequence length, and where to the longest row of their microbatch.
+  double padded_filled = 0.0;
+  double longest_filled = 0.0;
+  double padded_tokens_per_s = 0.0;  ///< padded to the sequence length, without padding
 };
 
 /// A link of the network, or several alike: how full while the step waits for messages on it, and whose messages fill

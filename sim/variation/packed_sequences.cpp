@@ -30,6 +30,7 @@ void refuse(const PreparedStep& step) {
   if (job.layout.cp > 1) fail("sequences cut over context-parallel ranks are not modelled", "--cp 1");
   if (job.layout.tensor_parallel != TensorParallel::k1d) fail("tensor parallelism in grids is not modelled", "");
   if (job.model.windowed()) fail("attention windows are not modelled", "--model.windowed_layers 0");
+  if (job.training.preference) fail("pairs of answers are not modelled", "leave training.preference out");
   if (job.cluster.uneven()) fail("uneven nodes are not modelled", "");
   if (step.program.slices_per_microbatch > 1) fail("token slices are not modelled", "another schedule");
   if (step.program.asynchronous) fail("an asynchronous schedule has no steps", "a schedule that flushes");
@@ -147,6 +148,28 @@ std::vector<PackedMicrobatch> pack_sequences(const std::vector<int>& lengths, in
   return packed;
 }
 
+PaddedRows pad_sequences(const std::vector<int>& lengths, int length, int rows) {
+  double tokens = 0.0;
+  double longest = 0.0;
+  // As many microbatches as there are sequences see each of them `rows` times.
+  constexpr std::size_t kMostRows = 10'000'000;
+  const std::size_t microbatches =
+      std::min(lengths.size(), std::max<std::size_t>(1, kMostRows / static_cast<std::size_t>(rows)));
+  std::size_t next = 0;
+  for (std::size_t microbatch = 0; microbatch < microbatches; ++microbatch) {
+    int most = 0;
+    for (int row = 0; row < rows; ++row) {
+      const int cut = std::min(lengths[next], length);
+      tokens += cut;
+      most = std::max(most, cut);
+      next = next + 1 == lengths.size() ? 0 : next + 1;
+    }
+    longest += static_cast<double>(most) * rows;
+  }
+  const double all = static_cast<double>(length) * rows * static_cast<double>(microbatches);
+  return {tokens / all, tokens / longest};
+}
+
 PackingResult pack_step(const PreparedStep& step, const std::vector<int>& lengths) {
   refuse(step);
   const Layout& layout = step.job.layout;
@@ -173,6 +196,11 @@ PackingResult pack_step(const PreparedStep& step, const std::vector<int>& length
   result.equal_s = equal.time_s;
   result.equal_idle = equal.idle;
   result.tokens_per_s = tokens / as_packed.time_s;
+  const PaddedRows padded = pad_sequences(lengths, step.job.training.sequence_length, layout.micro_batch_size);
+  result.padded_filled = padded.to_length;
+  result.longest_filled = padded.to_longest;
+  const PackedStep::Run full = packed.run(std::vector<double>(shares.size(), 1.0));
+  result.padded_tokens_per_s = padded.to_length * room * microbatches / full.time_s;
   return result;
 }
 

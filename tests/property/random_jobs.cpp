@@ -142,9 +142,11 @@ const std::vector<Json>& job_beginnings() {
     all.push_back(windows);
     Json adapters = dense;
     adapters["training"]["finetune"] = {{"method", "qlora"}, {"rank", 4}};
+    adapters["training"]["preference"] = {{"method", "kto"}};
     all.push_back(adapters);
     Json frozen = dense;
     frozen["training"]["finetune"] = {{"method", "freeze"}, {"trainable_layers", 3}};
+    frozen["training"]["optimizer"] = "galore";
     all.push_back(frozen);
     Json months = dense;
     months["failures"] = Json::parse(R"({"preset": "alibaba", "spares": 2, "elastic": {"least_dp": 2},

@@ -271,6 +271,151 @@ TEST(Optimizers, KeepTheStatesOfTheirPapers) {
   EXPECT_DOUBLE_EQ(bytes(Optimizer::kLion), 8.0);
   EXPECT_DOUBLE_EQ(bytes(Optimizer::kAdam8Bit), 4.0 + 2.0 + 8.0 / 256);
   EXPECT_DOUBLE_EQ(bytes(Optimizer::kAdafactor), 4.0);
+  training.master_weights = false;
+  EXPECT_DOUBLE_EQ(bytes(Optimizer::kAdam), 8.0);
+}
+
+constexpr double kMatrices = 32.0 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008);  // of Llama 2 7B's blocks
+constexpr double kOthers = 2.0 * 32000 * 4096 + 65.0 * 4096;
+
+ModelStates states_of(const Job& job) {
+  const StageCosts costs = whole_model(job);
+  return model_states(job.layout, job.training, costs.parameters, 0.0, costs.frozen, costs.matrices);
+}
+
+// One moment of a matrix, two of embedding, head and norms (2502.16982 §2.2).
+TEST(Optimizers, MuonKeepsOneMomentOfMatrices) {
+  const auto optimizer = [](const std::string& zero) {
+    return states_of(job_from(tuned(R"("full")", R"({"global_batch_size": 8, "zero": )" + zero + "}",
+                                    R"(, "optimizer": "muon")")))
+        .optimizer.value();
+  };
+  const double whole = 4 * (kMatrices + kOthers) + 4 * kMatrices + 8 * kOthers;
+  EXPECT_NEAR(optimizer("0"), whole, 1.0);
+  EXPECT_NEAR(optimizer("1"), whole / 8, 1.0);
+}
+
+// Moments of r x n in place of m x n, and the projection (2403.03507 Table 1): of a matrix 4096 x 11008 two of 128 x
+// 11008 and one of 4096 x 128.
+TEST(Optimizers, GaloreKeepsMomentsOfTheProjectedGradient) {
+  const auto states = [](const std::string& rank) {
+    return states_of(job_from(
+        tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "optimizer": "galore", "optimizer_rank": )" + rank)));
+  };
+  const double projected = 32.0 * 128 * (4.0 * 4096 + 3.0 * 11008);
+  const double projections = 32.0 * 128 * (7.0 * 4096);
+  // Queries, keys and values are one matrix, as are gate and up.
+  const double fused = 32.0 * 128 * (3.0 - 1.0 + 2.0 - 1.0) * 4096;
+  EXPECT_NEAR(states("128").optimizer.value(),
+              4 * (kMatrices + kOthers) + 8 * (kOthers + projected) + 2 * (projections - fused), 1.0);
+  EXPECT_LT(states("16").optimizer, states("128").optimizer);
+}
+
+// Newton-Schulz: five times X·Xᵀ, its square and a product with X, of each matrix; shared out with the states.
+TEST(Optimizers, MuonMultipliesEachMatrixFifteenTimes) {
+  const auto update = [](const std::string& optimizer, const std::string& zero) {
+    const Job job = job_from(tuned(R"("full")", R"({"global_batch_size": 8, "zero": )" + zero + "}",
+                                   R"(, "optimizer": ")" + optimizer + "\""));
+    StageMap map;
+    map.rank_of_stage = {0};
+    return price_step(job, map, {job.model.layers}).ranks.front().optimizer.value();
+  };
+  const Job job = job_from(tuned(R"("full")"));
+  const ComputeModel compute(job.cluster.device, job.training.precision, job.training.stack);
+  const auto product = [&compute](int m, int n, int k) { return compute.gemm({m, n, k, 1}, 2.0).value(); };
+  const auto of = [&product](int m, int n) { return 5 * (product(m, m, n) + product(m, m, m) + product(m, n, m)); };
+  const double products = 32 * (of(4096, 3 * 4096) + of(4096, 4096) + of(4096, 2 * 11008) + of(4096, 11008));
+  // The update itself reads and writes one moment less than Adam's.
+  const double moved = update("adam", "0") - update("lion", "0");
+  EXPECT_NEAR(update("muon", "0"), update("lion", "0") + moved * kOthers / (kMatrices + kOthers) + products,
+              1e-3 * products);
+  EXPECT_NEAR(update("muon", "1") / update("muon", "0"), 1.0 / 8, 1e-3);
+}
+
+// ms-swift, examples/megatron/muon.sh: Qwen2.5 7B on two GPUs with tp 2 takes 65 GiB each with Muon, 78 with Adam.
+TEST(Optimizers, MuonTakesWhatSwiftMeasuredLessThanAdam) {
+  const auto optimizer = [](const std::string& name) {
+    return states_of(job_from(R"({"model": "qwen2.5-7b", "cluster": {"name": "dgx-a100-80g", "nodes": [{"devices": 2}]},
+        "layout": {"tp": 2, "micro_batch_size": 16, "global_batch_size": 16}, "training": {"sequence_length": 2048,
+        "optimizer": ")" + name +
+                              "\"}}"))
+        .optimizer.value();
+  };
+  constexpr double kGib = 1024.0 * 1024 * 1024;
+  EXPECT_NEAR((optimizer("adam") - optimizer("muon")) / kGib, 78.0 - 65.0, 1.5);
+}
+
+// LLaMA-Factory, README.md, hardware requirements: 18 GB a billion parameters in bf16 or fp16, 8 GB in pure_bf16.
+TEST(Optimizers, StatesAreThoseOfLlamaFactorysTable) {
+  const auto bytes = [](const std::string& more) {
+    const Job job = job_from(tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "stack": "pytorch-ddp")" + more));
+    return states_of(job).total().value() / (kMatrices + kOthers);
+  };
+  EXPECT_NEAR(bytes(""), 18.0, 1e-6);
+  EXPECT_NEAR(bytes(R"(, "master_weights": false)"), 8.0, 1e-6);
+}
+
+TEST(Optimizers, OfMatricesRefuseWhatIsNotTheirs) {
+  const Diagnostic rank =
+      complaint_about(tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "optimizer_rank": 4)"));
+  EXPECT_EQ(rank.field, "training.optimizer_rank");
+}
+
+StageCosts preferred(const std::string& finetune, const std::string& preference, const std::string& samples = "1") {
+  const std::string more = preference.empty() ? "" : R"(, "preference": )" + preference;
+  return whole_model(
+      job_from(tuned(finetune, R"({"global_batch_size": 16, "micro_batch_size": )" + samples + "}", more)));
+}
+
+// A pair is two sequences; beside each passes another one forward, through a model that keeps nothing.
+TEST(Preferences, ReferencesPassForwardAndKeepNothing) {
+  const StageCosts plain = preferred(R"("full")", "", "2");
+  const StageCosts dpo = preferred(R"("full")", R"("dpo")");
+  EXPECT_NEAR(dpo.forward.total() / plain.forward.total(), 2.0, 1e-12);
+  EXPECT_EQ(dpo.input_gradient.total(), plain.input_gradient.total());
+  EXPECT_EQ(dpo.activation, plain.activation);
+  EXPECT_NEAR(dpo.model_flops / plain.model_flops, 4.0 / 3.0, 1e-3);
+  const StageCosts alone = preferred(R"("full")", R"({"method": "dpo", "reference": false})");
+  EXPECT_EQ(alone.forward.total(), plain.forward.total());
+  EXPECT_EQ(preferred(R"("full")", R"("simpo")").forward.total(), plain.forward.total());
+  // Two through the reference and one through the model itself.
+  const StageCosts one = preferred(R"("full")", "");
+  EXPECT_NEAR(preferred(R"("full")", R"("kto")").forward.total() / one.forward.total(), 4.0, 1e-12);
+  EXPECT_NEAR(preferred(R"("full")", R"("grpo")").forward.total() / one.forward.total(), 2.0, 1e-12);
+}
+
+TEST(Preferences, AdaptersAreSwitchedOffForTheReference) {
+  const StageCosts lora = preferred(R"("lora")", "", "2");
+  const StageCosts dpo = preferred(R"("lora")", R"("dpo")");
+  const StageCosts full = preferred(R"("full")", "", "2");
+  EXPECT_NEAR((dpo.forward.total() - lora.forward.total()) / full.forward.total(), 1.0, 0.02);
+  EXPECT_LT(dpo.forward.total(), lora.forward.total() * 2.0);
+}
+
+TEST(Preferences, ReferencesOfWholeModelsAreCopies) {
+  const auto weights = [](const std::string& finetune, const std::string& preference, const std::string& zero) {
+    return states_of(job_from(tuned(finetune, R"({"global_batch_size": 16, "zero": )" + zero + "}",
+                                    R"(, "preference": )" + preference)))
+        .weights.value();
+  };
+  constexpr double kCopy = 2 * (kMatrices + kOthers);
+  EXPECT_NEAR(weights(R"("full")", R"("dpo")", "0") - weights(R"("full")", R"("orpo")", "0"), kCopy, 1.0);
+  EXPECT_NEAR(weights(R"("full")", R"("dpo")", "3") - weights(R"("full")", R"("orpo")", "3"), kCopy / 8, 1.0);
+  EXPECT_EQ(weights(R"("lora")", R"("dpo")", "0"), weights(R"("lora")", R"("orpo")", "0"));
+}
+
+TEST(Preferences, RewardModelsHaveOneScore) {
+  const double score = preferred(R"("full")", R"("reward")").parameters;
+  EXPECT_DOUBLE_EQ(preferred(R"("full")", "").parameters - score, (32000.0 - 1.0) * 4096);
+}
+
+TEST(Preferences, ComplaintsNameMethodAndReference) {
+  const auto field = [](const std::string& preference) {
+    return complaint_about(tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "preference": )" + preference)).field;
+  };
+  EXPECT_EQ(field(R"("rlhf")"), "training.preference.method");
+  EXPECT_EQ(field("3"), "training.preference");
+  EXPECT_EQ(field(R"({"method": "simpo", "reference": true})"), "training.preference.reference");
 }
 
 }  // namespace

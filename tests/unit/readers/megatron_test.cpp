@@ -160,7 +160,7 @@ TEST(Megatron, ComplaintsNameTheLine) {
   EXPECT_EQ(with("--num-layers-per-virtual-pipeline-stage 3").where,
             "a.txt:3: --num-layers-per-virtual-pipeline-stage");
   EXPECT_EQ(with("--moe-layer-freq x --num-experts 2").where, "a.txt:3: --moe-layer-freq");
-  EXPECT_EQ(with("--optimizer muon").where, "a.txt:3: --optimizer");
+  EXPECT_EQ(with("--optimizer adaptive_muon").where, "a.txt:3: --optimizer");
   EXPECT_EQ(with("--data-path \"open").where, "a.txt:3");
   EXPECT_EQ(import_complaint("--num-layers 8 --hidden-size 64", "a.txt").field, "--num-attention-heads");
   EXPECT_EQ(import_complaint("#!/bin/sh\necho hello\n", "a.sh").where, "a.sh");

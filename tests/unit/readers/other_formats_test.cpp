@@ -186,20 +186,60 @@ TEST(LlamaFactory, FullFineTuning) {
   EXPECT_EQ(imported.places.at("layout.zero"), "runs/ds.json:/zero_optimization/stage");
 }
 
+json llama_factory_training(const std::string& more) {
+  return llama_factory(R"({"model_name_or_path": "models/llama", "finetuning_type": "full", "cutoff_len": 2048, )" +
+                       more + "}")
+      .job["training"];
+}
+
 TEST(LlamaFactory, OptimizersByTheirStates) {
-  const auto optimizer = [](const std::string& name) {
-    return llama_factory(fmt::format(R"({{"model_name_or_path": "models/llama", "stage": "sft", "finetuning_type":
-        "full", "cutoff_len": 2048, "bf16": true, "optim": "{}"}})",
-                                     name))
-        .job["training"]["optimizer"];
+  const auto training = [](const std::string& name) {
+    return llama_factory_training(fmt::format(R"("stage": "sft", "bf16": true, "optim": "{}")", name));
   };
+  const auto optimizer = [&training](const std::string& name) { return training(name)["optimizer"]; };
   EXPECT_EQ(optimizer("adamw_torch"), "adam");
   EXPECT_EQ(optimizer("adamw_8bit"), "adam8bit");
   EXPECT_EQ(optimizer("paged_adamw_8bit"), "adam8bit");
   EXPECT_EQ(optimizer("paged_adamw_32bit"), "adam");
   EXPECT_EQ(optimizer("adafactor"), "adafactor");
   EXPECT_EQ(optimizer("lion_32bit"), "lion");
-  EXPECT_THROW(optimizer("galore_adamw"), ConfigError);
+  EXPECT_EQ(optimizer("galore_adamw"), "galore");
+  EXPECT_THROW(optimizer("lomo"), ConfigError);
+  EXPECT_EQ(training("paged_adamw_8bit")["paged_optimizer"], true);
+  EXPECT_FALSE(training("adamw_8bit").contains("paged_optimizer"));
+}
+
+// What use_galore and use_muon say wins over optim, whose default Trainer writes into files.
+TEST(LlamaFactory, GaloreAndMuonAreFlagsOfTheirOwn) {
+  const json galore = llama_factory_training(R"("pure_bf16": true, "use_galore": true, "optim": "adamw_torch")");
+  EXPECT_EQ(galore["optimizer"], "galore");
+  EXPECT_EQ(galore["optimizer_rank"], 16);
+  EXPECT_EQ(galore["master_weights"], false);
+  EXPECT_EQ(llama_factory_training(R"("use_galore": true, "galore_rank": 128)")["optimizer_rank"], 128);
+  EXPECT_EQ(llama_factory_training(R"("use_muon": true)")["optimizer"], "muon");
+  EXPECT_FALSE(llama_factory_training(R"("use_muon": false, "galore_rank": 8)").contains("optimizer"));
+  EXPECT_THROW(llama_factory_training(R"("use_badam": true)"), ConfigError);
+}
+
+TEST(LlamaFactory, StagesOfPreferences) {
+  const auto method = [](const std::string& more) {
+    return llama_factory_training(more).value("preference", json()).value("method", "");
+  };
+  EXPECT_EQ(method(R"("stage": "dpo")"), "dpo");
+  EXPECT_EQ(method(R"("stage": "dpo", "pref_loss": "simpo")"), "simpo");
+  EXPECT_EQ(method(R"("stage": "dpo", "pref_loss": "hinge")"), "dpo");
+  EXPECT_EQ(method(R"("stage": "kto")"), "kto");
+  EXPECT_EQ(method(R"("stage": "rm")"), "reward");
+  EXPECT_FALSE(llama_factory_training(R"("stage": "sft", "pref_loss": "sigmoid")").contains("preference"));
+}
+
+TEST(LlamaFactory, PackingIsTold) {
+  const auto notes = [](const std::string& more) {
+    return llama_factory(R"({"model_name_or_path": "models/llama", "cutoff_len": 2048)" + more + "}").notes;
+  };
+  EXPECT_TRUE(mentions(notes(""), "padded to cutoff_len"));
+  EXPECT_TRUE(mentions(notes(R"(, "packing": true)"), "packed to cutoff_len"));
+  EXPECT_TRUE(mentions(notes(R"(, "neat_packing": true)"), "packed to cutoff_len"));
 }
 
 TEST(LlamaFactory, AModelThatIsNotHereIsLookedUpInTheCatalogue) {
@@ -242,8 +282,6 @@ TEST(LlamaFactory, AdaptersAndFrozenLayers) {
   EXPECT_EQ(tuned(R"("quantization_bit": 8)").at("base"), "int8");
   EXPECT_EQ(tuned(R"("finetuning_type": "freeze", "freeze_trainable_layers": -3)"),
             json::parse(R"({"method": "freeze", "trainable_layers": -3})"));
-  const ImportedJob pairs = llama_factory(R"({"model_name_or_path": "Qwen/Qwen3-8B", "stage": "dpo"})");
-  EXPECT_TRUE(mentions(pairs.warnings, "no reference model"));
 }
 
 json tuned_by(const json& values, const char* file) {
@@ -299,6 +337,43 @@ TEST(Adapters, OfAxolotlTorchtuneAndTrl) {
   json all = trl;
   all["use_peft"] = false;
   EXPECT_TRUE(tuned_by(all, "t.yaml").is_null());
+}
+
+TEST(Recipes, OptimizersPreferencesAndPacking) {
+  json axolotl = {{"base_model", "NousResearch/Llama-2-7b-hf"},
+                  {"sequence_len", 4096},
+                  {"micro_batch_size", 2},
+                  {"optimizer", "muon"},
+                  {"sample_packing", true},
+                  {"rl", "ipo"}};
+  const ImportedJob imported = import_text(axolotl.dump(2), "a.yaml");
+  EXPECT_EQ(imported.job["training"]["optimizer"], "muon");
+  EXPECT_EQ(imported.job["training"]["preference"]["method"], "dpo");
+  EXPECT_TRUE(mentions(imported.notes, "packed to sequence_len"));
+  EXPECT_TRUE(imported.keys.unknown.empty() && imported.keys.not_modelled.empty());
+  axolotl["optimizer"] = "paged_adamw_8bit";
+  EXPECT_EQ(import_text(axolotl.dump(2), "a.yaml").job["training"]["paged_optimizer"], true);
+  axolotl["rl"] = "grpo";
+  EXPECT_THROW(import_text(axolotl.dump(2), "a.yaml"), ConfigError);
+  const json trl = {{"model_name_or_path", "Qwen/Qwen2.5-7B"},
+                    {"dataset_name", "d"},
+                    {"learning_rate", 1e-4},
+                    {"optim", "galore_adamw"},
+                    {"loss_type", "sigmoid"},
+                    {"packing", false},
+                    {"precompute_ref_log_probs", true}};
+  const json training = import_text(trl.dump(2), "t.yaml").job["training"];
+  EXPECT_EQ(training["optimizer"], "galore");
+  EXPECT_EQ(training["preference"], json::parse(R"({"method": "dpo", "reference": false})"));
+  const json tune = {{"model", {{"_component_", "torchtune.models.llama3_1.llama3_1_8b"}}},
+                     {"tokenizer", {{"_component_", "x"}}},
+                     {"dtype", "bf16"},
+                     {"optimizer", {{"_component_", "bitsandbytes.optim.PagedAdamW8bit"}}},
+                     {"batch_size", 2}};
+  const json tuned = import_text(tune.dump(2), "t.yaml").job["training"];
+  EXPECT_EQ(tuned["optimizer"], "adam8bit");
+  EXPECT_EQ(tuned["paged_optimizer"], true);
+  EXPECT_EQ(tuned["master_weights"], false);
 }
 
 TEST(LlamaFactory, ComplaintsPointIntoTheFile) {
