@@ -30,7 +30,7 @@ namespace {
 double flow_bytes(const Job& job) {
   const Layout& layout = job.layout;
   const double rows = static_cast<double>(layout.micro_batch_size) * job.training.sequence_length /
-                      (layout.sequence_parallel ? layout.tp : 1);
+                      (layout.sequence_parallel || layout.tensor_parallel != TensorParallel::k1d ? layout.tp : 1);
   return element_size(job.training.precision).value() * rows * job.model.hidden;
 }
 

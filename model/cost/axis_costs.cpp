@@ -93,10 +93,7 @@ void add_adapter_collectives(const PricingContext& pricing, const std::vector<Op
 }
 
 Traffic recomputed_collectives(const PricingContext& pricing, BlockKind kind, const Section& block) {
-  if (pricing.job.layout.tensor_parallel != TensorParallel::k1d) {
-    const bool silent = block.sent.tp.time.value() <= 0.0;
-    return silent ? Traffic{} : scaled(block.sent.tp, block.forward.comm.tp / block.sent.tp.time);
-  }
+  if (pricing.job.layout.tensor_parallel != TensorParallel::k1d) return block.grid_forward;
   const double pairs = collective_pairs(pricing.job, kind);
   const Traffic again = pricing.collective(CollectiveKind::kAllReduce, pricing.hidden_bytes(), pricing.tp_group, pairs);
   if (!pricing.job.layout.sequence_parallel) return again;
@@ -157,6 +154,7 @@ Traffic reduce(const PricingContext& pricing, double elements, const GroupPlacem
 void add_to(Seconds& pass, const Traffic& traffic, Section& section) {
   pass += traffic.time;
   section.sent.tp += traffic;
+  if (&pass == &section.forward.comm.tp) section.grid_forward += traffic;
 }
 
 void add_linear(const PricingContext& pricing, const GridLines& lines, const Operator& op, Section& section) {
@@ -215,9 +213,10 @@ void add_grid_collectives(const PricingContext& pricing, const std::vector<Opera
   for (const Operator& op : operators) {
     if (op.kind == OperatorKind::kLinear) add_linear(pricing, lines, op, section);
     if (!is_norm(op)) continue;
-    // Two sums a token each way: mean and variance, and the two projections of the gradient.
+    // Sums a token each way: mean and variance, and the two projections of the gradient; RMSNorm has one of either.
+    const double sums = pricing.job.model.norm == Norm::kRmsNorm ? 1.0 : 2.0;
     const Traffic statistics =
-        pricing.collective(CollectiveKind::kAllReduce, Bytes(2 * kFp32Bytes * tokens), lines.row, 1);
+        pricing.collective(CollectiveKind::kAllReduce, Bytes(sums * kFp32Bytes * tokens), lines.row, 1);
     add_to(section.forward.comm.tp, statistics, section);
     add_to(section.input_gradient.comm.tp, statistics, section);
   }
@@ -229,6 +228,15 @@ void add_grid_embedding(const PricingContext& pricing, Section& embedding) {
   const double elements = pricing.tokens() / grid.token_parts * pricing.job.model.hidden;
   add_to(embedding.forward.comm.tp, reduce(pricing, elements, lines.column), embedding);
   add_to(embedding.weight_gradient.comm.tp, gather(pricing, elements, lines.column), embedding);
+  const double table = static_cast<double>(pricing.job.model.vocab) * pricing.job.model.hidden / (grid.q * grid.q);
+  if (pricing.job.layout.tensor_parallel == TensorParallel::k3d) {
+    add_to(embedding.forward.comm.tp, gather(pricing, table, lines.row), embedding);
+    add_to(embedding.weight_gradient.comm.tp, reduce(pricing, table, lines.row), embedding);
+    return;
+  }
+  const Bytes part = element_size(pricing.job.training.precision) * table;
+  add_to(embedding.weight_gradient.comm.tp, pricing.collective(CollectiveKind::kAllReduce, part, lines.depth, 1),
+         embedding);
 }
 
 void add_grid_loss(const PricingContext& pricing, Section& head) {

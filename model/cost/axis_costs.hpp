@@ -62,7 +62,8 @@ GridPanels grid_panels(TensorParallel form, const TensorGrid& grid, double token
 /// Adds the traffic of the linears among `operators` (of one rank), and of the statistics of the norms, over each line
 /// of q ranks. Nothing of it is hidden behind computation. Left out: overlapping a SUMMA step with the next panel.
 void add_grid_collectives(const PricingContext& pricing, const std::vector<Operator>& operators, Section& section);
-/// Of the embedding: rows looked up in a table that is cut both ways are summed over a line of q ranks.
+/// Of the embedding: rows looked up in a table that is cut both ways are summed over a line of q ranks. 3d gathers the
+/// table's rows before and reduces their gradient along another; 2.5d sums the gradient over the depth.
 void add_grid_embedding(const PricingContext& pricing, Section& embedding);
 /// Of the loss: maximum, target logit and sum of exponentials over the vocabulary's q parts, in fp32.
 void add_grid_loss(const PricingContext& pricing, Section& head);

@@ -20,21 +20,6 @@ GroupPlacement sharing_an_expert(const PricingContext& pricing) {
   return group;
 }
 
-void add_gathers_of_routed_tokens(const PricingContext& pricing, Section& block) {
-  const Layout& layout = pricing.job.layout;
-  const Experts& experts = *pricing.job.model.experts;
-  const int sharing = layout.expert_tensor_ranks();
-  if (!layout.sequence_parallel || sharing == 1) return;
-  const double routed = experts.top_k * experts.capacity_factor.value_or(1.0);
-  const Bytes bytes = pricing.hidden_bytes() * (routed * sharing / layout.tp);
-  const GroupPlacement group = layout.folds_experts() ? sharing_an_expert(pricing) : pricing.tp_group;
-  Traffic pass = pricing.collective(CollectiveKind::kAllGather, bytes, group, 1);
-  pass += pricing.collective(CollectiveKind::kReduceScatter, bytes, group, 1);
-  block.forward.comm.tp += pass.time;
-  block.input_gradient.comm.tp += pass.time;
-  block.sent.tp += scaled(pass, 2);
-}
-
 // Of so many places, how many different ones that many even choices name.
 double distinct(double places, double choices) {
   return places * (1.0 - std::pow(1.0 - 1.0 / places, choices));
@@ -76,9 +61,25 @@ double node_wise_share(ExpertDispatcher dispatcher) {
   return dispatcher == ExpertDispatcher::kDeepep ? 0.87 : 0.65;
 }
 
+Traffic gathers_of_routed_tokens(const PricingContext& pricing) {
+  const Layout& layout = pricing.job.layout;
+  const Experts& experts = *pricing.job.model.experts;
+  const int sharing = layout.expert_tensor_ranks();
+  if (!layout.sequence_parallel || sharing == 1) return {};
+  const double routed = experts.top_k * experts.capacity_factor.value_or(1.0);
+  const Bytes bytes = pricing.hidden_bytes() * (routed * sharing / layout.tp);
+  const GroupPlacement group = layout.folds_experts() ? sharing_an_expert(pricing) : pricing.tp_group;
+  Traffic pass = pricing.collective(CollectiveKind::kAllGather, bytes, group, 1);
+  pass += pricing.collective(CollectiveKind::kReduceScatter, bytes, group, 1);
+  return pass;
+}
+
 void add_expert_exchange(const PricingContext& pricing, Section& block) {
   const Job& job = pricing.job;
-  add_gathers_of_routed_tokens(pricing, block);
+  const Traffic gathers = gathers_of_routed_tokens(pricing);
+  block.forward.comm.tp += gathers.time;
+  block.input_gradient.comm.tp += gathers.time;
+  block.sent.tp += scaled(gathers, 2);
   if (job.layout.ep == 1) return;
   const Bytes tokens = pricing.hidden_bytes() / (job.layout.sequence_parallel ? job.layout.tp : 1.0);
   const GroupPlacement group = expert_ranks(pricing);

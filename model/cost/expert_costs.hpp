@@ -22,6 +22,8 @@ namespace flopcast {
 /// Experts::imbalance: the rank with most rows receives and returns as many times its share.
 /// What of it hides is decided by pairs of passes: see paired_layers.
 void add_expert_exchange(const PricingContext& pricing, Section& block);
+/// Of it, what the ranks that share an expert gather and scatter in a pass.
+Traffic gathers_of_routed_tokens(const PricingContext& pricing);
 
 /// Of what links carry, in the node and between nodes, what kernels that send tokens once to a node reach: of DeepEP's
 /// the tables of 8, 32 and 64 H800 and those of its second version (deepseek-ai/DeepEP: 43.5 and 44.6 of 50 GB/s

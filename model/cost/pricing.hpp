@@ -89,6 +89,7 @@ struct Section {
   PairGain pair_hidden;
   ByAxis<Traffic> sent;
   Traffic context_forward;  ///< of sent.cp, what the forward pass sends
+  Traffic grid_forward;     ///< of sent.tp on a grid, the same
   double low_rank_elements = 0.0;
   std::vector<GradientPiece> gradients;  ///< in the order the backward pass finishes them
 };

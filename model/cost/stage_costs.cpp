@@ -376,6 +376,9 @@ void StepPricer::add_recomputed_blocks(const Block& block, int layers, StageCost
   const bool cut = tokens_are_split(layout) || layout.partition_checkpoints;
   add_pass(costs.recompute, block.cost.forward, layers);
   costs.sent.tp += scaled(recomputed_collectives(pricing_, block.kind, block.cost), layers);
+  if (block.kind == BlockKind::kExperts) {
+    costs.sent.tp.sent_per_rank += gathers_of_routed_tokens(pricing_).sent_per_rank * layers;
+  }
   costs.sent.ep += scaled(block.cost.sent.ep, layers / 2.0);
   costs.sent.cp += scaled(block.cost.context_forward, layers);
   if (layout.partition_checkpoints) {
@@ -623,6 +626,7 @@ std::shared_ptr<const ModelSections> StepPricer::price_sections() const {
     add_head_collectives(pricing_, made->head);
   } else {
     add_grid_embedding(pricing_, made->embedding);
+    add_grid_collectives(pricing_, made->embedding_operators, made->embedding);  // of a norm behind it
     add_grid_collectives(pricing_, made->head_operators, made->head);
     add_grid_loss(pricing_, made->head);
   }

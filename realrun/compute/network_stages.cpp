@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "realrun/network/tensor_grid.hpp"
 
 namespace flopcast::realrun {
 
@@ -39,7 +40,7 @@ class NetworkStages : public StageCompute {
   }
   void weights_changed() override { spec_.kernels->weights_changed(); }
   std::size_t boundary_bytes(int /*stage*/) const override {
-    return boundary_rows() * static_cast<std::size_t>(spec_.network.hidden) * sizeof(float);
+    return boundary_rows() * boundary_columns() * sizeof(float);
   }
   void begin_step(int step) override {
     step_ = step;
@@ -131,16 +132,21 @@ class NetworkStages : public StageCompute {
     const auto sequence = static_cast<std::size_t>(spec_.network.sequence);
     const Microbatch samples = corpus.microbatch(spec_.first_sample(step_, stage, whole), spec_.micro_batch_size);
     state.data = cut_for_context(cut(samples, sequence, state.slice), sequence, spec_.context);
+    if (spec_.form.grid != nullptr) state.data = cut_for_grid(state.data, *spec_.form.grid);
     state.units.resize(units_of(stage).size());
     return state;
   }
   std::size_t boundary_rows() const {
-    const int rows = spec_.micro_batch_size * spec_.network.sequence / spec_.slices / spec_.context.count;
+    const int rows = spec_.micro_batch_size * spec_.network.sequence / spec_.slices / spec_.context.ranks();
+    if (spec_.form.grid != nullptr) return static_cast<std::size_t>(rows / spec_.form.grid->grid.token_parts);
     return static_cast<std::size_t>(spec_.form.sequence_parallel ? rows / spec_.form.group->size() : rows);
+  }
+  std::size_t boundary_columns() const {
+    return static_cast<std::size_t>(spec_.network.hidden / (spec_.form.grid == nullptr ? 1 : spec_.form.grid->grid.q));
   }
   Tensor<float> boundary_tensor(const Buffer& buffer) const {
     if (buffer.empty()) return {};
-    return {buffer, boundary_rows(), static_cast<std::size_t>(spec_.network.hidden)};
+    return {buffer, boundary_rows(), boundary_columns()};
   }
   Pass<float> pass(const InFlight& microbatch) const {
     Pass<float> pass;

@@ -149,9 +149,6 @@ Recomputation recomputation_of(const Job& job) {
 
 void check_layout(const Job& job) {
   const Layout& layout = job.layout;
-  require(layout.cp == 1 || layout.context_parallel != ContextParallel::kHierarchical, "layout.context_parallel",
-          "hierarchical is forecast, not run", "valid for a run: ring, ulysses, allgather");
-  require(layout.tensor_parallel == TensorParallel::k1d, "layout.tensor_parallel", "a run knows 1d only", "1d");
   require(layout.data_parallel != DataParallel::kDataParallel, "layout.data_parallel",
           "dataparallel is one process: a run has one for each rank", "valid for a run: ddp, fsdp, hsdp, ps, byteps");
   require(!job.training.finetune, "training.finetune", "a run trains all weights", "leave it out");
@@ -263,10 +260,14 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   plan.stage_blocks = job.layout.stage_layers;
   plan.dp = job.layout.dp;
   plan.tp = job.layout.tp;
+  plan.tensor_parallel = job.layout.tensor_parallel;
+  plan.tensor_depth = job.layout.tensor_depth;
   plan.cp = job.layout.cp;
   plan.context_parallel = job.layout.context_parallel;
   plan.zigzag = job.layout.cp > 1 && job.layout.zigzag && plan.context_parallel != ContextParallel::kUlysses;
+  plan.context_inner = job.layout.context_inner.value_or(1);
   plan.ep = job.layout.ep;
+  plan.etp = job.layout.etp.value_or(0);
   plan.sequence_parallel = job.layout.sequence_parallel && job.layout.tp > 1;
   plan.zero = zero_of(job.layout);
   if (job.layout.data_parallel == DataParallel::kHsdp && job.layout.shards > 1) plan.shards = job.layout.shards;
@@ -329,6 +330,12 @@ GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& ru
   }
   if (plan.network.positions == Positions::kAlibi) {
     throw ConfigError({"model.positions", "alibi is not done on GPUs", {}, "--backend threads or mpi"});
+  }
+  if (plan.tensor_parallel != TensorParallel::k1d) {
+    throw ConfigError({"layout.tensor_parallel",
+                       fmt::format("{} is not done on GPUs", name_of(plan.tensor_parallel)),
+                       {},
+                       "1d, or --backend threads or mpi"});
   }
   if (plan.cp > 1) {
     throw ConfigError({"layout.cp", fmt::format("{} is not done on GPUs", plan.cp), {}, "--backend threads or mpi"});

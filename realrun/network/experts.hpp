@@ -35,14 +35,18 @@ struct RouterSpec {
 /// highest (the first of equals); y = Σ softmax over these scores · expert(x) (Jiang et al. 2401.04088 §2.1).
 /// Over expert-parallel ranks, each of which holds as many experts in a row, the chosen rows go to their experts and
 /// come back by an all-to-all each, and so do the gradients (Lepikhin et al. 2006.16668 §3.2). How many rows come is
-/// told before each forward pass, 4 bytes an expert. Routing is the host's: in host memory only. Left out: losses and
-/// biases that balance the router, jitter.
+/// told before each forward pass, 4 bytes an expert. With sequence parallelism every tensor-parallel rank routes rows
+/// of its own: ranks that share their experts, each holding a part of them, gather the rows that have come and
+/// reduce-scatter the answers (Megatron Core's alltoall dispatcher). Routing is the host's: in host memory only. Left
+/// out: losses and biases that balance the router, jitter.
 template <class T>
 class RoutedExperts : public Layer<T> {
  public:
-  /// `experts`: this rank's. `ranks` outlives the layer.
-  RoutedExperts(RouterSpec router, std::vector<LayerPointer<T>> experts, const TensorGroup& ranks)
-      : router_(std::move(router)), experts_(std::move(experts)), ranks_(ranks) {
+  /// `experts`: this rank's. `sharers`: ranks that hold parts of the same ones and bring other rows. Both groups
+  /// outlive the layer.
+  RoutedExperts(RouterSpec router, std::vector<LayerPointer<T>> experts, const TensorGroup& ranks,
+                const TensorGroup& sharers)
+      : router_(std::move(router)), experts_(std::move(experts)), ranks_(ranks), sharers_(sharers) {
     FLOPCAST_CHECK(experts_.size() * group_size() == router_.experts);
   }
   void declare(ParameterList& list) override {
@@ -131,11 +135,12 @@ class RoutedExperts : public Layer<T> {
   struct Routing {
     std::vector<Copy> copies;           ///< by expert, then by row
     std::vector<std::size_t> sent;      ///< rows by expert, of all
-    std::vector<std::size_t> received;  ///< rows by member and own expert of that member
+    std::vector<std::size_t> received;  ///< rows by sharer, member and own expert of that member
     std::vector<double> weights;        ///< by row and expert; 0: not chosen
   };
 
   std::size_t group_size() const { return static_cast<std::size_t>(ranks_.size()); }
+  std::size_t sharer_count() const { return static_cast<std::size_t>(sharers_.size()); }
 
   static void add_scaled(const T* from, T factor, T* to_row, std::size_t count) {
     for (std::size_t index = 0; index < count; ++index) to_row[index] += factor * from[index];
@@ -233,62 +238,96 @@ class RoutedExperts : public Layer<T> {
     routing.weights.assign(numbers, numbers + weights);
     place_copies(rows, routing);
     numbers += weights;
-    for (std::size_t index = 0; index < router_.experts; ++index) {
+    for (std::size_t index = 0; index < router_.experts * sharer_count(); ++index) {
       routing.received.push_back(static_cast<std::size_t>(numbers[index]));
     }
     return routing;
   }
 
   void tell_counts(Routing& routing) const {
-    if (group_size() == 1) {
-      routing.received = routing.sent;
-      return;
+    const std::vector<std::size_t> arriving = group_size() == 1 ? routing.sent : told(ranks_, routing.sent);
+    std::vector<std::size_t> to_all;  // the same for every sharer
+    for (std::size_t sharer = 0; sharer < sharer_count(); ++sharer) {
+      to_all.insert(to_all.end(), arriving.begin(), arriving.end());
     }
-    Buffer told = allocate_host(router_.experts * sizeof(std::uint32_t));
-    Buffer heard = allocate_host(told.bytes());
-    auto* counts = reinterpret_cast<std::uint32_t*>(told.address());
-    std::transform(routing.sent.begin(), routing.sent.end(), counts,
+    routing.received = sharer_count() == 1 ? arriving : told(sharers_, to_all);
+  }
+  // Equal parts of the counts to and from every member.
+  static std::vector<std::size_t> told(const TensorGroup& ranks, const std::vector<std::size_t>& counts) {
+    const Buffer leaving = allocate_host(counts.size() * sizeof(std::uint32_t));
+    const Buffer heard = allocate_host(leaving.bytes());
+    std::transform(counts.begin(), counts.end(), reinterpret_cast<std::uint32_t*>(leaving.address()),
                    [](std::size_t count) { return static_cast<std::uint32_t>(count); });
-    ranks_.exchange(told, heard);
+    ranks.exchange(leaving, heard);
     const auto* theirs = reinterpret_cast<const std::uint32_t*>(heard.address());
-    routing.received.assign(theirs, theirs + router_.experts);
+    return {theirs, theirs + counts.size()};
   }
 
   // Rows to their experts, `work` on each expert's, results back to where the rows came from.
   template <class Work>
   Tensor<T> through_experts(const Tensor<T>& rows, const Routing& routing, Work work) const {
     const std::vector<std::size_t> sent = rows_by_member(routing.sent);
-    const std::vector<std::size_t> received = rows_by_member(routing.received);
-    const Tensor<T> arrived = ranks_.exchange_rows(rows, sent, received);
-    // By expert, as they are by member and expert.
-    std::vector<std::size_t> starts(router_.experts + 1, 0);
+    const auto own = routing.received.begin() + sharers_.index() * static_cast<std::ptrdiff_t>(router_.experts);
+    const std::vector<std::size_t> received = rows_by_member({own, own + static_cast<std::ptrdiff_t>(router_.experts)});
+    const Tensor<T> arrived = gather(ranks_.exchange_rows(rows, sent, received), routing);
+    // By expert, as they are by sharer, member and expert.
+    std::vector<std::size_t> starts(routing.received.size() + 1, 0);
     std::partial_sum(routing.received.begin(), routing.received.end(), starts.begin() + 1);
     Tensor<T> results(arrived.rows(), router_.hidden);
     for (std::size_t expert = 0; expert < experts_.size(); ++expert) {
       std::size_t count = 0;
-      for (std::size_t member = 0; member < group_size(); ++member) count += routing.received[slot(member, expert)];
+      for (std::size_t slot = expert; slot < routing.received.size(); slot += experts_.size()) {
+        count += routing.received[slot];
+      }
       if (count == 0) continue;
-      Tensor<T> own(count, router_.hidden);
-      const auto each_member = [&](auto move) {
+      Tensor<T> at_hand(count, router_.hidden);
+      const auto each_slot = [&](auto move) {
         std::size_t next = 0;
-        for (std::size_t member = 0; member < group_size(); ++member) {
-          const std::size_t place = slot(member, expert);
-          move(starts[place], next, routing.received[place] * router_.hidden);
-          next += routing.received[place];
+        for (std::size_t slot = expert; slot < routing.received.size(); slot += experts_.size()) {
+          move(starts[slot], next, routing.received[slot] * router_.hidden);
+          next += routing.received[slot];
         }
       };
-      each_member([&](std::size_t from, std::size_t to, std::size_t elements) {
-        std::copy_n(arrived.row(from), elements, own.row(to));
+      each_slot([&](std::size_t from, std::size_t to, std::size_t elements) {
+        std::copy_n(arrived.row(from), elements, at_hand.row(to));
       });
-      const Tensor<T> done = work(expert, own);
-      each_member([&](std::size_t to, std::size_t from, std::size_t elements) {
+      const Tensor<T> done = work(expert, at_hand);
+      each_slot([&](std::size_t to, std::size_t from, std::size_t elements) {
         std::copy_n(done.row(from), elements, results.row(to));
       });
     }
-    return ranks_.exchange_rows(results, received, sent);
+    return ranks_.exchange_rows(scatter(results, routing), received, sent);
   }
-  // Place among the received rows of what `member` sends to one of this rank's experts.
-  std::size_t slot(std::size_t member, std::size_t expert) const { return member * experts_.size() + expert; }
+
+  // Rows of all sharers, in their order. As many rows as each has: an all-to-all of the same rows for everybody.
+  Tensor<T> gather(const Tensor<T>& own, const Routing& routing) const {
+    if (sharer_count() == 1) return own;
+    Tensor<T> for_all(own.rows() * sharer_count(), own.columns());
+    for (std::size_t sharer = 0; sharer < sharer_count(); ++sharer) {
+      std::copy_n(own.data(), own.size(), for_all.row(sharer * own.rows()));
+    }
+    return sharers_.exchange_rows(for_all, std::vector<std::size_t>(sharer_count(), own.rows()),
+                                  rows_by_sharer(routing));
+  }
+  // The reverse: what all have found of one's rows, added up in their order.
+  Tensor<T> scatter(const Tensor<T>& results, const Routing& routing) const {
+    if (sharer_count() == 1) return results;
+    const std::vector<std::size_t> rows = rows_by_sharer(routing);
+    const std::size_t own = rows[static_cast<std::size_t>(sharers_.index())];
+    const Tensor<T> parts = sharers_.exchange_rows(results, rows, std::vector<std::size_t>(sharer_count(), own));
+    Tensor<T> sum(own, results.columns());
+    for (std::size_t sharer = 0; sharer < sharer_count() && own > 0; ++sharer) {
+      add_scaled(parts.row(sharer * own), T(1), sum.data(), sum.size());
+    }
+    return sum;
+  }
+  std::vector<std::size_t> rows_by_sharer(const Routing& routing) const {
+    std::vector<std::size_t> rows(sharer_count(), 0);
+    for (std::size_t index = 0; index < routing.received.size(); ++index) {
+      rows[index / router_.experts] += routing.received[index];
+    }
+    return rows;
+  }
   std::vector<std::size_t> rows_by_member(const std::vector<std::size_t>& by_expert) const {
     std::vector<std::size_t> rows(group_size(), 0);
     for (std::size_t index = 0; index < by_expert.size(); ++index) rows[index / experts_.size()] += by_expert[index];
@@ -298,6 +337,7 @@ class RoutedExperts : public Layer<T> {
   RouterSpec router_;
   std::vector<LayerPointer<T>> experts_;
   const TensorGroup& ranks_;
+  const TensorGroup& sharers_;
   std::size_t weight_ = 0;
   std::size_t bias_ = 0;
 };

@@ -37,12 +37,16 @@ std::size_t ParameterList::add(Parameter parameter) {
 }
 
 RowPositions positions_of(std::size_t sequence, std::size_t shift, const TokenSlice& slice, const ContextPart& part) {
-  if (part.count == 1) return {shift, slice.length(sequence), slice.first(sequence)};
+  if (part.ranks() == 1) return {shift, slice.length(sequence), slice.first(sequence)};
   const std::size_t length = part.length(sequence);
+  const std::size_t of_group = length * static_cast<std::size_t>(part.inner_count);
+  const std::size_t before = length * static_cast<std::size_t>(part.inner_index);
   const auto index = static_cast<std::size_t>(part.index);
-  if (!part.zigzag) return {shift, length, index * length};
-  const std::size_t half = length / 2;
-  return {shift, length, index * half, half, (2 * static_cast<std::size_t>(part.count) - 1 - index) * half};
+  if (!part.zigzag) return {shift, length, index * of_group + before};
+  const std::size_t half = of_group / 2;
+  const std::size_t late = (2 * static_cast<std::size_t>(part.count) - 1 - index) * half;
+  if (before >= half) return {shift, length, late + before - half};
+  return {shift, length, index * half + before, half - before, late};
 }
 
 std::uint64_t mix(std::uint64_t value) {

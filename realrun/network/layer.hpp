@@ -69,7 +69,8 @@ void initialise(const ParameterList& list, std::uint64_t seed, T* weights);
 /// A well mixed 64-bit hash (splitmix64, Steele et al. 2014); the one source of chance here.
 std::uint64_t mix(std::uint64_t value);
 
-/// What a microbatch is made of. Both have one entry a row of the first layer's output.
+/// What a microbatch is made of. Both have one entry a row of the first layer's output; on a grid of tensor-parallel
+/// ranks tokens are those of all parts that its column holds, and targets those of the last layer's rows.
 struct Microbatch {
   std::vector<int> tokens;
   std::vector<int> targets;
@@ -87,13 +88,17 @@ struct TokenSlice {
 };
 
 /// Which part of every sequence context-parallel rank `index` of `count` holds: an equal one in order, or of twice as
-/// many the one with its number from the start and the one from the end (Layout::zigzag).
+/// many the one with its number from the start and the one from the end (Layout::zigzag). In a hierarchy the ranks of
+/// a group hold equal parts of that in their order.
 struct ContextPart {
   int index = 0;
   int count = 1;
   bool zigzag = false;
+  int inner_index = 0;
+  int inner_count = 1;
 
-  std::size_t length(std::size_t sequence) const { return sequence / static_cast<std::size_t>(count); }
+  int ranks() const { return count * inner_count; }
+  std::size_t length(std::size_t sequence) const { return sequence / static_cast<std::size_t>(ranks()); }
 };
 
 /// Of rows that follow the first `shift` ones of a pass.

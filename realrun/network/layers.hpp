@@ -396,18 +396,14 @@ class Embedding : public Layer<T> {
 template <class T>
 class LearnedPositions : public Layer<T> {
  public:
-  /// `entries` of the table; sequences need not be as long.
-  LearnedPositions(std::string name, std::size_t entries, std::size_t sequence, std::size_t width, int index = 0,
-                   int parts = 1)
-      : name_(std::move(name)), entries_(entries), sequence_(sequence), width_(width), index_(index), parts_(parts) {}
+  /// `table`: this rank's part of a row for each position; sequences need not be as long.
+  LearnedPositions(std::string name, const Shard& table, std::size_t sequence, int index = 0, int parts = 1)
+      : name_(std::move(name)), table_(table), sequence_(sequence), index_(index), parts_(parts) {}
   void declare(ParameterList& list) override {
-    offset_ = list.add({.name = name_ + ".positions",
-                        .shard = whole_matrix(entries_, width_),
-                        .deviation = 0.1F,
-                        .partial = parts_ > 1});
+    offset_ = list.add({.name = name_ + ".positions", .shard = table_, .deviation = 0.1F, .partial = parts_ > 1});
   }
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& /*saved*/) const override {
-    Tensor<T> output = pass.kernels->tensor(input.rows(), width_);
+    Tensor<T> output = pass.kernels->tensor(input.rows(), table_.columns);
     pass.kernels->add_positions(input, places_of(input.rows(), pass), pass.weights + offset_, output);
     return output;
   }
@@ -426,9 +422,8 @@ class LearnedPositions : public Layer<T> {
   }
 
   std::string name_;
-  std::size_t entries_ = 0;
+  Shard table_;
   std::size_t sequence_ = 0;
-  std::size_t width_ = 0;
   int index_ = 0;
   int parts_ = 1;
   std::size_t offset_ = 0;

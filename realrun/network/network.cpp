@@ -10,6 +10,7 @@
 #include "realrun/network/experts.hpp"
 #include "realrun/network/layers.hpp"
 #include "realrun/network/recompute.hpp"
+#include "realrun/network/tensor_grid.hpp"
 #include "realrun/network/tensor_parallel.hpp"
 
 namespace flopcast::realrun {
@@ -46,7 +47,7 @@ Microbatch cut(const Microbatch& whole, std::size_t sequence, const TokenSlice& 
 }
 
 Microbatch cut_for_context(const Microbatch& whole, std::size_t sequence, const ContextPart& part) {
-  if (part.count == 1) return whole;
+  if (part.ranks() == 1) return whole;
   const RowPositions positions = positions_of(sequence, 0, {}, part);
   Microbatch cut;
   for (std::size_t start = 0; start < whole.tokens.size(); start += sequence) {
@@ -103,15 +104,19 @@ class Builder {
       : spec_(spec), form_(form), again_(again) {}
 
   LayerPointer<T> embedding() const {
-    const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
     std::vector<LayerPointer<T>> layers;
-    layers.push_back(std::make_unique<Embedding<T>>(tied_parameter(), shard, kTableDeviation));
-    layers.push_back(leave_group<T>(form_));
+    if (grid() != nullptr) {
+      layers.push_back(grid_embedding<T>(tied_parameter(), vocab(), hidden(), kTableDeviation, *grid()));
+    } else {
+      const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
+      layers.push_back(std::make_unique<Embedding<T>>(tied_parameter(), shard, kTableDeviation));
+      layers.push_back(leave_group<T>(form_));
+    }
     if (spec_.positions == Positions::kLearned) {
       const int entries = spec_.position_rows > 0 ? spec_.position_rows : spec_.sequence;
-      layers.push_back(std::make_unique<LearnedPositions<T>>("embedding", static_cast<std::size_t>(entries), length(),
-                                                             hidden(), sharded() ? index() : 0,
-                                                             sharded() ? ranks() : 1));
+      layers.push_back(held_by_grid(
+          std::make_unique<LearnedPositions<T>>("embedding", stream_features(static_cast<std::size_t>(entries)),
+                                                length(), sharded() ? index() : 0, sharded() ? ranks() : 1)));
     }
     if (spec_.embedding_norm) layers.push_back(norm("embedding.norm"));
     return std::make_unique<Sequence<T>>(std::move(layers));
@@ -127,6 +132,10 @@ class Builder {
   }
 
   LayerPointer<T> head() const {
+    if (grid() != nullptr) {
+      return sequence<T>(norm("head.norm"), grid_linear<T>({"head", hidden(), vocab()}, *grid()),
+                         std::make_unique<CrossEntropy<T>>(grid()->row));
+    }
     const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
     auto logits = spec_.tied ? std::make_unique<Linear<T>>(tied_parameter(), shard, kTableDeviation)
                              : std::make_unique<Linear<T>>("head", shard);
@@ -141,8 +150,23 @@ class Builder {
   int ranks() const { return form_.group->size(); }
   int index() const { return form_.group->index(); }
   bool sharded() const { return form_.shares_rows(); }
+  const GridPlace* grid() const { return form_.grid; }
+
+  // Parts of what lies between the linears of a pair, and this rank's.
+  int inner_parts() const { return grid() == nullptr ? ranks() : grid()->grid.q; }
+  int inner_part() const { return grid() == nullptr ? index() : grid()->row.index(); }
+  Shard inner_features(std::size_t features) const { return columns_of(1, features, inner_part(), inner_parts()); }
+  // Of the hidden states between pairs, for so many rows.
+  Shard stream_features(std::size_t rows) const {
+    if (grid() == nullptr) return whole_matrix(rows, hidden());
+    return columns_of(rows, hidden(), grid()->features().index(), grid()->features().size());
+  }
+  LayerPointer<T> held_by_grid(LayerPointer<T> layer) const {
+    return grid() == nullptr ? std::move(layer) : held_alike<T>(std::move(layer), grid()->holders());
+  }
 
   LayerPointer<T> norm(const std::string& name) const {
+    if (grid() != nullptr) return held_by_grid(line_norm<T>(name, hidden(), spec_.norm, grid()->features()));
     return std::make_unique<RowNorm<T>>(name, hidden(), spec_.norm, sharded());
   }
 
@@ -184,36 +208,43 @@ class Builder {
   };
   LayerPointer<T> linear_pair(const LinearPair& pair, std::vector<LayerPointer<T>> between) const {
     std::vector<LayerPointer<T>> layers;
-    layers.push_back(column_linear<T>({pair.up, hidden(), pair.inputs}, form_));
+    const LinearSpec up{pair.up, hidden(), pair.inputs};
+    const LinearSpec down{pair.down, pair.outputs, hidden()};
+    layers.push_back(grid() == nullptr ? column_linear<T>(up, form_) : grid_linear<T>(up, *grid()));
     if (pair.up_bias) {
-      layers.push_back(std::make_unique<Bias<T>>(pair.up, columns_of(1, pair.inputs, index(), ranks())));
+      LayerPointer<T> bias = std::make_unique<Bias<T>>(pair.up, inner_features(pair.inputs));
+      if (grid() != nullptr) bias = held_alike<T>(std::move(bias), {&grid()->column, &grid()->depth});
+      layers.push_back(std::move(bias));
     }
     for (LayerPointer<T>& layer : between) layers.push_back(std::move(layer));
-    layers.push_back(row_linear<T>({pair.down, pair.outputs, hidden()}, form_));
+    layers.push_back(grid() == nullptr ? row_linear<T>(down, form_) : grid_linear<T>(down, grid()->turned()));
     LayerPointer<T> linears = redone_if(pair.again, std::make_unique<Sequence<T>>(std::move(layers)));
     if (spec_.block != BlockForm::kParallelOneNorm) linears = behind_norm(pair.name + ".norm", std::move(linears));
     if (spec_.biases) {
-      linears =
-          sequence<T>(std::move(linears), std::make_unique<Bias<T>>(pair.down, whole_matrix(1, hidden()), sharded()));
+      linears = sequence<T>(std::move(linears),
+                            held_by_grid(std::make_unique<Bias<T>>(pair.down, stream_features(1), sharded())));
     }
     return spec_.post_norms ? sequence<T>(std::move(linears), norm(pair.name + ".post_norm")) : std::move(linears);
   }
 
   LayerPointer<T> attention(const std::string& block, int number) const {
     const std::string name = block + ".attention";
-    const HeadLayout heads = spec_.head_layout(ranks());
+    const HeadLayout heads = spec_.head_layout(inner_parts());
     AttentionExtent extent{heads, length(), {.causal = spec_.causal}, {}};
     if (spec_.is_windowed(number)) {
       extent.mask.window = static_cast<std::size_t>(spec_.sliding_window);
       extent.mask.chunk = static_cast<std::size_t>(spec_.attention_chunk);
     }
     if (spec_.positions == Positions::kAlibi) {
-      extent.biases = {heads.heads * static_cast<std::size_t>(index()), static_cast<std::size_t>(spec_.heads)};
+      extent.biases = {heads.heads * static_cast<std::size_t>(inner_part()), static_cast<std::size_t>(spec_.heads)};
     }
     std::vector<LayerPointer<T>> between;
     // Each rank adds up what its own heads say of weights that all of them share.
     if (spec_.qk_norm) {
-      between.push_back(std::make_unique<QueryKeyNorm<T>>(name, heads, spec_.norm, spec_.whole_qk_norm, ranks() > 1));
+      const bool partial = ranks() > 1 && grid() == nullptr;
+      LayerPointer<T> norms = std::make_unique<QueryKeyNorm<T>>(name, heads, spec_.norm, spec_.whole_qk_norm, partial);
+      if (grid() != nullptr) norms = held_alike<T>(std::move(norms), {&grid()->all});
+      between.push_back(std::move(norms));
     }
     if (spec_.positions == Positions::kRotary) between.push_back(std::make_unique<RotaryPositions<T>>(heads, length()));
     between.push_back(redone_if(redoes(RecomputeModule::kCoreAttention), core_attention(extent)));
@@ -230,16 +261,23 @@ class Builder {
   LayerPointer<T> core_attention(AttentionExtent extent) const {
     if (form_.context == nullptr) return std::make_unique<Attention<T>>(extent);
     const TensorGroup& ranks = *form_.context;
+    const ContextParallel form = form_.context_form;
     using Form = typename ContextAttention<T>::Form;
-    if (form_.context_form != ContextParallel::kUlysses) {
-      const bool gathers = form_.context_form == ContextParallel::kAllGather;
-      return std::make_unique<ContextAttention<T>>(extent, ranks, gathers ? Form::kAllGather : Form::kRing);
+    const TensorGroup* heads = form == ContextParallel::kUlysses ? &ranks : form_.context_heads;
+    if (heads != nullptr) {
+      const auto members = static_cast<std::size_t>(heads->size());
+      extent.heads.heads /= members;
+      extent.heads.kv_heads /= members;
+      extent.biases.first_head += static_cast<std::size_t>(heads->index()) * extent.heads.heads;
     }
-    const auto members = static_cast<std::size_t>(ranks.size());
-    extent.heads.heads /= members;
-    extent.heads.kv_heads /= members;
-    extent.biases.first_head += static_cast<std::size_t>(ranks.index()) * extent.heads.heads;
-    return std::make_unique<HeadExchange<T>>(std::make_unique<Attention<T>>(extent), ranks, length());
+    if (form == ContextParallel::kUlysses) {
+      return std::make_unique<HeadExchange<T>>(std::make_unique<Attention<T>>(extent), ranks, length());
+    }
+    LayerPointer<T> attention = std::make_unique<ContextAttention<T>>(
+        extent, ranks, form == ContextParallel::kAllGather ? Form::kAllGather : Form::kRing);
+    if (heads == nullptr) return attention;
+    const std::size_t part = length() / static_cast<std::size_t>(ranks.size());
+    return std::make_unique<HeadExchange<T>>(std::move(attention), *heads, part);
   }
 
   LayerPointer<T> mlp(const std::string& block, int number) const {
@@ -247,11 +285,7 @@ class Builder {
     if (spec_.has_experts(number)) return mixture(name);
     const auto width = static_cast<std::size_t>(spec_.ffn);
     std::vector<LayerPointer<T>> between;
-    if (spec_.gated_mlp) {
-      between.push_back(std::make_unique<GatedSilu<T>>());
-    } else {
-      between.push_back(std::make_unique<Gelu<T>>());
-    }
+    between.push_back(activation());
     return linear_pair({.name = name,
                         .up = name + ".up",
                         .down = name + ".down",
@@ -262,15 +296,34 @@ class Builder {
                        std::move(between));
   }
 
-  // Norm, and behind it on the shares of the tensor-parallel ranks the routed experts and those that see every token.
+  // Norm, and behind it the routed experts and those that see every token: on the shares of the tensor-parallel ranks,
+  // or with sequence parallelism routed experts on their rows.
   LayerPointer<T> mixture(const std::string& name) const {
+    LayerPointer<T> all = routed(name);
+    const Experts& experts = *spec_.experts;
+    if (experts.shared > 0) {
+      // Of as many experts side by side, which is one as wide as all.
+      const int width = experts.shared * experts.shared_ffn;
+      LayerPointer<T> seen_by_all =
+          sharded() ? shared_pair(name + ".shared", width) : partial_mlp(name + ".shared", width, *form_.group, false);
+      all = std::make_unique<Branches<T>>(std::move(all), std::move(seen_by_all));
+    }
+    LayerPointer<T> layer =
+        sharded() ? std::move(all) : sequence<T>(enter_group<T>(form_), std::move(all), leave_group<T>(form_));
+    if (spec_.block != BlockForm::kParallelOneNorm) layer = behind_norm(name + ".norm", std::move(layer));
+    return spec_.post_norms ? sequence<T>(std::move(layer), norm(name + ".post_norm")) : std::move(layer);
+  }
+
+  LayerPointer<T> routed(const std::string& name) const {
     static const TensorGroup nobody_else;
     const Experts& experts = *spec_.experts;
     const TensorGroup& holders = form_.experts == nullptr ? nobody_else : *form_.experts;
+    const TensorGroup& sharers = form_.sharers == nullptr ? nobody_else : *form_.sharers;
     const int held = experts.count / holders.size();
     std::vector<LayerPointer<T>> own;
     for (int expert = holders.index() * held; expert < (holders.index() + 1) * held; ++expert) {
-      own.push_back(shared_mlp(fmt::format("{}.expert.{}", name, expert), experts.ffn, true));
+      own.push_back(partial_mlp(fmt::format("{}.expert.{}", name, expert), experts.ffn,
+                                sharded() ? sharers : *form_.group, true));
     }
     RouterSpec router{.name = name + ".router",
                       .hidden = hidden(),
@@ -280,18 +333,17 @@ class Builder {
                       .partial = ranks() > 1,
                       .capacity_factor = experts.capacity_factor,
                       .balanced = spec_.balanced_routing};
-    LayerPointer<T> all = std::make_unique<RoutedExperts<T>>(std::move(router), std::move(own), holders);
-    for (int expert = 0; expert < experts.shared; ++expert) {
-      all = std::make_unique<Branches<T>>(
-          std::move(all), shared_mlp(fmt::format("{}.shared.{}", name, expert), experts.shared_ffn, false));
-    }
-    LayerPointer<T> layer = sequence<T>(enter_group<T>(form_), std::move(all), leave_group<T>(form_));
-    if (spec_.block != BlockForm::kParallelOneNorm) layer = behind_norm(name + ".norm", std::move(layer));
-    return spec_.post_norms ? sequence<T>(std::move(layer), norm(name + ".post_norm")) : std::move(layer);
+    return std::make_unique<RoutedExperts<T>>(std::move(router), std::move(own), holders,
+                                              sharded() ? sharers : nobody_else);
   }
 
-  // An MLP whose input all tensor-parallel ranks have, and whose results they have yet to add up.
-  LayerPointer<T> shared_mlp(const std::string& name, int ffn, bool of_experts) const {
+  LayerPointer<T> activation() const {
+    if (spec_.gated_mlp) return std::make_unique<GatedSilu<T>>();
+    return std::make_unique<Gelu<T>>();
+  }
+
+  // An MLP whose input all of the ranks have, and whose results they have yet to add up.
+  LayerPointer<T> partial_mlp(const std::string& name, int ffn, const TensorGroup& ranks, bool of_experts) const {
     const auto width = static_cast<std::size_t>(ffn);
     const std::size_t inputs = spec_.gated_mlp ? 2 * width : width;
     std::vector<LayerPointer<T>> layers;
@@ -299,17 +351,24 @@ class Builder {
       if (of_experts) layer->belong_to_expert();
       layers.push_back(std::move(layer));
     };
-    add(std::make_unique<Linear<T>>(name + ".up", rows_of(inputs, hidden(), index(), ranks())));
-    if (spec_.biases) add(std::make_unique<Bias<T>>(name + ".up", columns_of(1, inputs, index(), ranks())));
-    if (spec_.gated_mlp) {
-      layers.push_back(std::make_unique<GatedSilu<T>>());
-    } else {
-      layers.push_back(std::make_unique<Gelu<T>>());
-    }
-    add(std::make_unique<Linear<T>>(name + ".down", columns_of(hidden(), width, index(), ranks())));
-    if (spec_.biases) {
-      layers.push_back(std::make_unique<SharedBias<T>>(name + ".down", hidden(), *form_.group, of_experts));
-    }
+    add(std::make_unique<Linear<T>>(name + ".up", rows_of(inputs, hidden(), ranks.index(), ranks.size())));
+    if (spec_.biases) add(std::make_unique<Bias<T>>(name + ".up", columns_of(1, inputs, ranks.index(), ranks.size())));
+    layers.push_back(activation());
+    add(std::make_unique<Linear<T>>(name + ".down", columns_of(hidden(), width, ranks.index(), ranks.size())));
+    if (spec_.biases) layers.push_back(std::make_unique<SharedBias<T>>(name + ".down", hidden(), ranks, of_experts));
+    return std::make_unique<Sequence<T>>(std::move(layers));
+  }
+
+  // The same on rows of its own: they are gathered, and the results scattered.
+  LayerPointer<T> shared_pair(const std::string& name, int ffn) const {
+    const auto width = static_cast<std::size_t>(ffn);
+    const std::size_t inputs = spec_.gated_mlp ? 2 * width : width;
+    std::vector<LayerPointer<T>> layers;
+    layers.push_back(column_linear<T>({name + ".up", hidden(), inputs}, form_));
+    if (spec_.biases) layers.push_back(std::make_unique<Bias<T>>(name + ".up", inner_features(inputs)));
+    layers.push_back(activation());
+    layers.push_back(row_linear<T>({name + ".down", width, hidden()}, form_));
+    if (spec_.biases) layers.push_back(std::make_unique<Bias<T>>(name + ".down", whole_matrix(1, hidden()), true));
     return std::make_unique<Sequence<T>>(std::move(layers));
   }
 

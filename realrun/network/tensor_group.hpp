@@ -73,6 +73,15 @@ class TensorGroup {
     return collect(CollectiveKind::kReduceScatter, tensor, tensor.rows() / ranks());
   }
 
+  /// The root's tensor, on every rank of this shape; elsewhere the argument is not read.
+  template <class T>
+  Tensor<T> broadcast(const Tensor<T>& tensor, int root) const {
+    if (size() == 1) return tensor;
+    Tensor<T> result = index() == root ? tensor : Tensor<T>(tensor.rows(), tensor.columns());
+    run({.kind = CollectiveKind::kBroadcast, .output = result.buffer(), .element = kElementOf<T>, .root = root});
+    return result;
+  }
+
   /// The tensor of the member before, while the next one gets this.
   template <class T>
   Tensor<T> pass_on(const Tensor<T>& tensor) const {
@@ -130,13 +139,18 @@ class TensorGroup {
   ComputeDevice* device_ = nullptr;
 };
 
+struct GridPlace;
+
 /// How the ranks share each layer.
 struct TensorForm {
   const TensorGroup* group = nullptr;  ///< outlives the layers; never null
+  const GridPlace* grid = nullptr;     ///< of the ranks of `group`; outlives the layers. Null: they are a line
   const TensorGroup* experts =
       nullptr;  ///< ranks that hold different experts; outlives the layers. Null: one holds all
+  const TensorGroup* sharers = nullptr;  ///< with sequence parallelism those that hold parts of each expert. Null: one
   const TensorGroup* context =
       nullptr;  ///< ranks that hold parts of the sequences; outlives the layers. Null: whole ones
+  const TensorGroup* context_heads = nullptr;  ///< of a hierarchy, those that exchange heads; `context` is the ring
   ContextParallel context_form = ContextParallel::kRing;
   bool sequence_parallel = false;  ///< what lies between linears is shared by rows
 

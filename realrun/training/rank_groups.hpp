@@ -6,6 +6,7 @@
 
 #include "model/layout/rank_grid.hpp"
 #include "realrun/network/network.hpp"
+#include "realrun/network/tensor_grid.hpp"
 #include "realrun/parallel/rank_state.hpp"
 #include "realrun/training/training_plan.hpp"
 #include "realrun/transport/transport.hpp"
@@ -25,6 +26,10 @@ Group form_groups(RankTransport& transport, const RankGrid& grid, Axis axis);
 enum class Cut { kNeighbours, kSamePlace };
 Group form_cut_groups(RankTransport& transport, const RankGrid& grid, int neighbours, Cut cut, Axis axis = Axis::kData);
 
+/// Of the ranks of each stage in the order of their tensor, context and data places: in every run of ranks · every of
+/// them, those that lie `every` apart.
+Group form_strided_groups(RankTransport& transport, const RankGrid& grid, int ranks, int every, Axis axis);
+
 /// What a server on a spare host needs to know of the ranks it serves.
 struct ServerPlace {
   int worker = 0;             ///< the first of them
@@ -38,6 +43,9 @@ struct ServerGroups {
   ServerPlace place;
 };
 ServerGroups form_server_groups(RankTransport& transport, const TrainingPlan& plan, const RankGrid& grid);
+
+/// The lines of tensor-parallel ranks that this rank is part of; none where they are one line.
+GridPlace form_tensor_grid(RankTransport& transport, const TrainingPlan& plan, const RankGrid& grid);
 
 /// By shared set, for the replica this rank is in.
 std::vector<Group> form_shared_groups(RankTransport& transport, const RankGrid& grid,

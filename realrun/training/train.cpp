@@ -58,6 +58,28 @@ Group form_cut_groups(RankTransport& transport, const RankGrid& grid, int neighb
   return own;
 }
 
+Group form_strided_groups(RankTransport& transport, const RankGrid& grid, int ranks, int every, Axis axis) {
+  Group own;
+  for (int rank = 0; rank < grid.ranks(); ++rank) {
+    if (grid.coordinate(rank, Axis::kTensor) != 0 || grid.coordinate(rank, Axis::kData) != 0) continue;
+    std::vector<int> stage;
+    for (const int replica : grid.group_of(rank, Axis::kData)) {
+      const std::vector<int> line = grid.group_of(replica, Axis::kTensor);
+      stage.insert(stage.end(), line.begin(), line.end());
+    }
+    const int all = static_cast<int>(stage.size());
+    for (int first = 0; first < all; ++first) {
+      if (first / every % ranks != 0) continue;
+      std::vector<int> members;
+      for (int index = 0; index < ranks; ++index)
+        members.push_back(stage.at(static_cast<std::size_t>(first + index * every)));
+      Group group = transport.form_group(axis, members);
+      if (group.size() > 0) own = std::move(group);
+    }
+  }
+  return own;
+}
+
 ServerGroups form_server_groups(RankTransport& transport, const TrainingPlan& plan, const RankGrid& grid) {
   ServerGroups groups;
   int server = plan.ranks();
@@ -87,6 +109,17 @@ ServerGroups form_server_groups(RankTransport& transport, const TrainingPlan& pl
     }
   }
   return groups;
+}
+
+GridPlace form_tensor_grid(RankTransport& transport, const TrainingPlan& plan, const RankGrid& grid) {
+  GridPlace own;
+  for (int rank = 0; rank < grid.ranks() && plan.grid().ranks() > 1; ++rank) {
+    if (grid.coordinate(rank, Axis::kTensor) != 0) continue;
+    const std::vector<int> members = grid.group_of(rank, Axis::kTensor);
+    GridPlace place = form_grid(transport, plan.tensor_parallel, plan.grid(), members);
+    if (std::find(members.begin(), members.end(), transport.rank()) != members.end()) own = std::move(place);
+  }
+  return own;
 }
 
 std::vector<Group> form_shared_groups(RankTransport& transport, const RankGrid& grid,
@@ -154,7 +187,8 @@ BucketRules bucket_rules(const TrainingPlan& plan) {
 
 std::size_t alignment_of(const TrainingPlan& plan, ComputeDevice& device) {
   const bool cut = plan.zero > 0 || plan.served_ranks_per_node > 0;
-  return std::lcm(device.alignment(), cut ? static_cast<std::size_t>(plan.replicas()) : 1);
+  const int parts = plan.network.experts ? std::lcm(plan.replicas(), plan.expert_replicas()) : plan.replicas();
+  return std::lcm(device.alignment(), cut ? static_cast<std::size_t>(parts) : 1);
 }
 
 namespace {
@@ -229,8 +263,11 @@ class RankTraining {
         data_index_(grid_.coordinate(transport.rank(), Axis::kData)),
         recording_(device_),
         tensor_group_(transport, form_groups(transport, grid_, Axis::kTensor), &device_),
-        expert_group_(make_group_of_neighbours(plan.ep, Axis::kExpert)),
-        context_group_(make_group_of_neighbours(plan.cp, Axis::kContext)),
+        tensor_grid_(form_tensor_grid(transport, plan, grid_)),
+        expert_group_(make_group(plan.ep, plan.expert_sharers(), Axis::kExpert)),
+        sharer_group_(make_group(shares_experts() ? plan.expert_sharers() : 1, 1, Axis::kTensor)),
+        head_group_(make_group(plan.context_inner, plan.tp, Axis::kContext)),
+        context_group_(make_group(plan.cp / plan.context_inner, plan.tp * plan.context_inner, Axis::kContext)),
         network_(make_network_stages(stages_spec())),
         sleeping_(make_sleeping()),
         compute_(sleeping_ == nullptr ? *network_ : *sleeping_),
@@ -267,7 +304,10 @@ class RankTraining {
       context_.peers = form_cut_groups(transport, grid_, plan.served_ranks_per_node, Cut::kSamePlace);
       context_.servers = form_server_groups(transport, plan, grid_).links;
     }
-    if (plan.ep > 1) context_.experts = form_cut_groups(transport, grid_, plan.ep, Cut::kSamePlace);
+    if (plan.network.experts && plan.expert_replicas() != plan.replicas()) {
+      const int apart = plan.expert_sharers() * plan.ep;
+      context_.experts = form_strided_groups(transport, grid_, plan.expert_replicas(), apart, Axis::kData);
+    }
     context_.tensor = form_groups(transport, grid_, Axis::kTensor);
     std::vector<StageLayout> layouts;
     for (int stage = 0; stage < plan.program.stage_count(); ++stage) layouts.push_back(compute_.layout(stage));
@@ -320,10 +360,12 @@ class RankTraining {
         [needs](int stage) { return needs->is_last(stage); }, [this] { transport_.poke(); });
   }
 
-  TensorGroup make_group_of_neighbours(int replicas, Axis axis) {
-    if (replicas == 1) return {};
-    return {transport_, form_cut_groups(transport_, grid_, replicas, Cut::kNeighbours, axis), &device_};
+  // See form_strided_groups.
+  TensorGroup make_group(int ranks, int every, Axis axis) {
+    if (ranks == 1) return {};
+    return {transport_, form_strided_groups(transport_, grid_, ranks, every, axis), &device_};
   }
+  bool shares_experts() const { return plan_.network.experts && plan_.sequence_parallel; }
 
   std::function<void(std::size_t)> counts_host_bytes(bool alone) {
     if (!alone && plan_.offload != Offload::kAll) return {};
@@ -336,15 +378,21 @@ class RankTraining {
     spec.network = plan_.network;
     spec.parts = parts_of(plan_);
     spec.form = {.group = &tensor_group_,
+                 .grid = plan_.grid().ranks() > 1 ? &tensor_grid_ : nullptr,
                  .experts = plan_.ep > 1 ? &expert_group_ : nullptr,
+                 .sharers = shares_experts() ? &sharer_group_ : nullptr,
                  .context = plan_.cp > 1 ? &context_group_ : nullptr,
+                 .context_heads = plan_.context_inner > 1 ? &head_group_ : nullptr,
                  .context_form = plan_.context_parallel,
                  .sequence_parallel = plan_.sequence_parallel};
     spec.alignment = alignment_of(plan_, device_);
-    spec.context = {data_index_ % plan_.cp, plan_.cp, plan_.zigzag};
+    const int context = data_index_ % plan_.cp;
+    spec.context = {context / plan_.context_inner, plan_.cp / plan_.context_inner, plan_.zigzag,
+                    context % plan_.context_inner, plan_.context_inner};
     spec.micro_batch_size = plan_.micro_batch_size;
     spec.slices = plan_.slices();
-    spec.loss_weight = 1.0F / static_cast<float>(plan_.microbatches_per_update() * plan_.slices() * plan_.cp);
+    spec.loss_weight = 1.0F / static_cast<float>(plan_.microbatches_per_update() * plan_.slices() * plan_.cp *
+                                                 plan_.grid().token_parts);
     spec.first_sample = [this](int step, StageIndex stage, MicrobatchIndex microbatch) {
       return first_sample(plan_, data_index_, step, stage, microbatch);
     };
@@ -416,7 +464,10 @@ class RankTraining {
   std::uint64_t host_bytes_ = 0;
   Recording recording_;
   TensorGroup tensor_group_;
+  GridPlace tensor_grid_;
   TensorGroup expert_group_;
+  TensorGroup sharer_group_;
+  TensorGroup head_group_;
   TensorGroup context_group_;
   std::unique_ptr<StageCompute> network_;
   std::unique_ptr<StageCompute> sleeping_;

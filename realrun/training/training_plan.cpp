@@ -136,8 +136,8 @@ void check_heads(const TrainingPlan& plan) {
   const auto kv_heads = static_cast<int>(heads.kv_heads);
   if (network.head_dim == 0) check_division("model.heads", network.heads, network.hidden, "the hidden size");
   check_division("model.kv_heads", kv_heads, network.heads, "the attention heads");
-  check_division("layout.tp", plan.tp, network.heads, "the attention heads");
-  check_division("layout.tp", plan.tp, kv_heads, "the key/value heads");
+  check_division("layout.tp", plan.feature_parts(), network.heads, "the attention heads");
+  check_division("layout.tp", plan.feature_parts(), kv_heads, "the key/value heads");
   if (network.positions == Positions::kRotary && heads.head_dim % 2 != 0) {
     refuse("model.head_dim", fmt::format("{}: rotary positions turn pairs of features", heads.head_dim), "an even one");
   }
@@ -159,9 +159,41 @@ void check_context(const TrainingPlan& plan) {
   if (!plan.network.causal || plan.slices() > 1) {
     refuse("layout.cp", fmt::format("{}: parts of a sequence look back at those before them only", plan.cp), "1");
   }
-  if (plan.context_parallel != ContextParallel::kUlysses) return;
-  const auto kv_heads = static_cast<int>(plan.network.head_layout(plan.tp).kv_heads);
+  const bool hierarchical = plan.context_parallel == ContextParallel::kHierarchical;
+  if (hierarchical) check_division("layout.context_inner", plan.context_inner, plan.cp, "the context-parallel ranks");
+  if (plan.context_parallel != ContextParallel::kUlysses && !hierarchical) return;
+  const auto kv_heads = static_cast<int>(plan.network.head_layout(plan.feature_parts()).kv_heads);
+  if (hierarchical) {
+    return check_division("layout.context_inner", plan.context_inner, kv_heads, "the key/value heads of a rank");
+  }
   check_division("layout.cp", plan.cp, kv_heads, "the key/value heads of a rank");
+}
+
+// Linears' inputs are cut in q, their outputs in as many, or for 3d in q².
+void check_grid(const TrainingPlan& plan) {
+  if (plan.tensor_parallel == TensorParallel::k1d) return;
+  const std::string form(name_of(plan.tensor_parallel));
+  const TensorGrid grid = plan.grid();
+  if (grid.q == 0) refuse("layout.tp", fmt::format("{} ranks are no grid of {}", plan.tp, form), {});
+  const NetworkSpec& network = plan.network;
+  const int parts = grid.weight_parts / grid.q;
+  check_division("layout.tp", parts, static_cast<int>(network.head_layout().width()),
+                 "the width of queries, keys and values");
+  check_division("layout.tp", parts, network.ffn, "the MLP width");
+  check_division("layout.tp", parts, network.hidden, "the hidden size");
+  check_division("layout.tp", parts, network.vocab, "the vocabulary");
+  check_division("layout.tp", grid.token_parts, plan.micro_batch_size, "the sequences of a microbatch");
+  if (plan.tp == 1) return;
+  const auto need = [&](bool holds, const char* field, const char* problem, const char* help) {
+    if (!holds) refuse(field, fmt::format("{} with tensor_parallel {}: {}", plan.tp, form, problem), help);
+  };
+  need(!network.experts, "layout.tp", "experts are not spread over a grid", "tensor_parallel 1d");
+  need(plan.servers == 0, "layout.spare_hosts", "servers of their own know lines of ranks only", "0");
+  need(!network.tied, "layout.tp", "the table's parts lie elsewhere than those of the head",
+       "model.tied_embeddings false");
+  need(!network.recompute.partitioned, "layout.tp", "inputs of blocks are cut already", "partition_checkpoints false");
+  need((network.recompute.modules & ~bit_of(RecomputeModule::kCoreAttention)).none(), "layout.tp",
+       "selective recomputation redoes attention only", "recompute_modules: core_attn");
 }
 
 void check_experts(const TrainingPlan& plan) {
@@ -171,24 +203,35 @@ void check_experts(const TrainingPlan& plan) {
   }
   const Experts& experts = *plan.network.experts;
   check_division("layout.ep", plan.ep, experts.count, "the experts");
-  check_division("layout.ep", plan.ep, plan.replicas(), "the replicas");
-  check_division("layout.tp", plan.tp, experts.ffn, "the width of an expert");
-  if (experts.shared > 0) check_division("layout.tp", plan.tp, experts.shared_ffn, "the width of a shared expert");
-  if (plan.sequence_parallel) {
-    refuse("layout.sequence_parallel", "true: a run routes whole sequences to tensor-parallel experts", "false");
+  const int sharers = plan.expert_sharers();
+  const bool folds = sharers != plan.tp;
+  check_division("layout.etp", sharers, plan.tp, "the tensor-parallel ranks");
+  check_division("layout.ep", plan.ep, plan.replicas() * plan.tp / sharers, "the groups of ranks that share experts");
+  check_division(folds ? "layout.etp" : "layout.tp", sharers, experts.ffn, "the width of an expert");
+  if (folds && !plan.sequence_parallel) {
+    refuse("layout.etp",
+           fmt::format("{} with tp {}: ranks route rows of their own only with sequence parallelism", sharers, plan.tp),
+           "layout.sequence_parallel true");
   }
-  if (experts.capacity_factor && (plan.slices() > 1 || plan.cp > 1)) {
+  if (folds && sharers > 1 && plan.network.biases) {
+    refuse("model.biases",
+           fmt::format("true: those of experts are added up over tp {} in a run, not over etp {}", plan.tp, sharers),
+           "false, or etp 1");
+  }
+  if (experts.shared > 0)
+    check_division("layout.tp", plan.tp, experts.shared * experts.shared_ffn, "the width of the shared experts");
+  if (experts.capacity_factor && (plan.slices() > 1 || plan.cp > 1 || plan.sequence_parallel)) {
     refuse("model.experts.capacity_factor", "experts have places for whole sequences, not for parts of them",
            "leave it out");
   }
-  if (plan.ep > 1 && plan.compression.kind != Compression::Kind::kNone) {
+  if ((plan.ep > 1 || folds) && plan.compression.kind != Compression::Kind::kNone) {
     refuse("layout.compression",
            fmt::format("{} adds up over all replicas, which ep {} does not", plan.compression.text(), plan.ep), "none");
   }
-  if (plan.ep > 1 && plan.served_ranks_per_node > 0) {
+  if ((plan.ep > 1 || folds) && plan.served_ranks_per_node > 0) {
     refuse("layout.data_parallel", fmt::format("servers do not go with ep {} in a run", plan.ep), "ddp or fsdp");
   }
-  if (plan.ep > 1 && plan.shards > 0) {
+  if ((plan.ep > 1 || folds) && plan.shards > 0) {
     refuse("layout.data_parallel", fmt::format("hsdp does not go with ep {} in a run", plan.ep),
            "ddp, with ZeRO, or fsdp");
   }
@@ -203,11 +246,12 @@ void check_plan(const TrainingPlan& plan) {
   check_updates(plan);
   check_slices(plan);
   const NetworkSpec& network = plan.network;
+  check_grid(plan);
   check_heads(plan);
   check_context(plan);
   check_experts(plan);
-  check_division("layout.tp", plan.tp, network.ffn, "the MLP width");
-  check_division("layout.tp", plan.tp, network.vocab, "the vocabulary");
+  check_division("layout.tp", plan.feature_parts(), network.ffn, "the MLP width");
+  check_division("layout.tp", plan.feature_parts(), network.vocab, "the vocabulary");
   if (plan.sequence_parallel) {
     check_division("layout.tp", plan.tp, plan.micro_batch_size * network.sequence / plan.slices() / plan.cp,
                    "the tokens of a pass");

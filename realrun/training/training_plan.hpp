@@ -26,10 +26,14 @@ struct TrainingPlan {
   std::vector<int> stage_blocks;  ///< blocks of each stage of a chain
   int dp = 1;
   int tp = 1;
-  int cp = 1;  ///< ranks that hold parts of the same samples
+  TensorParallel tensor_parallel = TensorParallel::k1d;
+  int tensor_depth = 1;  ///< of 2.5d
+  int cp = 1;            ///< ranks that hold parts of the same samples
   ContextParallel context_parallel = ContextParallel::kRing;
-  bool zigzag = false;  ///< see ContextPart
-  int ep = 1;           ///< neighbouring replicas that hold different experts; divides them
+  bool zigzag = false;    ///< see ContextPart
+  int context_inner = 1;  ///< of a hierarchy, neighbours that exchange heads
+  int ep = 1;             ///< neighbours, or groups of etp, that hold different experts; divides them
+  int etp = 0;            ///< with sequence parallelism, neighbours that share each expert; 0: tp
   bool sequence_parallel = false;
   int zero = 0;
   int shards = 0;  ///< with zero 3: neighbouring replicas that share one copy of the states; 0: all replicas share it
@@ -53,6 +57,15 @@ struct TrainingPlan {
   int ranks() const { return replicas() * tp * pipeline_ranks(); }
   /// Ranks behind the others that compute nothing: servers on spare hosts.
   int server_ranks() const { return ranks() / replicas() * served_ranks_per_node * servers; }
+  /// Of the tensor-parallel ranks; of 1d a line without parts of the tokens.
+  TensorGrid grid() const {
+    return tensor_parallel == TensorParallel::k1d ? TensorGrid{} : tensor_grid(tensor_parallel, tp, tensor_depth);
+  }
+  /// Parts of a block's heads and MLP.
+  int feature_parts() const { return tensor_parallel == TensorParallel::k1d ? tp : grid().q; }
+  int expert_sharers() const { return etp == 0 ? tp : etp; }
+  /// Ranks of a stage that hold the same parts of the same experts.
+  int expert_replicas() const { return replicas() * tp / (expert_sharers() * ep); }
   int slices() const { return program.slices_per_microbatch; }
   /// Of one replica in a step, over all chains; whole ones.
   int microbatches() const { return program.microbatch_count(); }

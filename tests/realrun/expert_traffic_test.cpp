@@ -7,6 +7,7 @@
 
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/training/train.hpp"
+#include "tests/realrun/plans.hpp"
 #include "tests/realrun/step_volumes.hpp"
 #include "tests/unit/model/jobs.hpp"
 
@@ -15,7 +16,7 @@ namespace {
 
 PreparedStep expert_job(const std::string& layout, const std::string& experts) {
   return prepare(job_from(fmt::format(R"({{"model": {{"layers": 4, "hidden": 16, "heads": 4, "ffn": 32, "vocab": 24,
-                                           "sequence_length": 8, "tied_embeddings": false, "gated_mlp": true,
+                                           "sequence_length": 16, "tied_embeddings": false, "gated_mlp": true,
                                            "biases": false, "norm": "rmsnorm", "positions": "rotary",
                                            "experts": {{"count": 4, "top_k": 2, "ffn": 8{}}}}},
                              "cluster": {{"name": "dgx-a100-80g", "nodes": 1}},
@@ -45,10 +46,12 @@ SentByAxis predicted_by_axis(const PreparedStep& step, int pipeline_rank) {
   // The run takes no gradient norm.
   const double norm_ranks = layout.tp * layout.pp * layout.gradient_shards();
   sent.dp -= 2.0 * (norm_ranks - 1) / norm_ranks * kFloatBytes;
-  // It tells how many rows come, which the model leaves out.
+  // It tells how many rows come, which the model leaves out: those that share experts too.
   const int first = pipeline_rank * step.job.model.layers / layout.pp;
-  const double told = step.job.model.experts->count / layout.ep * (layout.ep - 1) * 4.0;
-  sent.ep += microbatches * step.job.model.expert_layers(first, step.job.model.layers / layout.pp) * told;
+  const double passes = microbatches * step.job.model.expert_layers(first, step.job.model.layers / layout.pp);
+  const double counts = step.job.model.experts->count * 4.0;
+  sent.ep += passes * counts / layout.ep * (layout.ep - 1);
+  if (layout.sequence_parallel) sent.tp += passes * counts * (layout.expert_tensor_ranks() - 1);
   return sent;
 }
 
@@ -83,6 +86,56 @@ TEST(ExpertTraffic, IsTheModelsWhereExpertsHaveAsMuchToDo) {
     }
   }
   EXPECT_GE(compared, 288);
+}
+
+constexpr const char* kSharedLayouts[] = {R"("ep": 1, "tp": 2)",
+                                          R"("ep": 2, "tp": 2)",
+                                          R"("ep": 2, "tp": 2, "pp": 2)",
+                                          R"("ep": 2, "tp": 2, "etp": 1)",
+                                          R"("ep": 4, "tp": 2, "etp": 1, "pp": 2)",
+                                          R"("ep": 2, "tp": 4, "etp": 2)",
+                                          R"("ep": 1, "tp": 4, "etp": 2)",
+                                          R"("ep": 4, "tp": 2, "etp": 1, "cp": 2, "pp": 2)",
+                                          R"("ep": 2, "tp": 2, "cp": 2, "pp": 2)"};
+
+// Ranks route rows of their own, and those that share experts gather them.
+TEST(ExpertTraffic, OfSequenceParallelRanksIsTheModels) {
+  int compared = 0;
+  for (const char* experts : {"", R"(, "shared": 2, "shared_ffn": 6, "first_dense_layers": 1)"}) {
+    for (const char* degrees : kSharedLayouts) {
+      for (const int zero : {0, 1, 3}) {
+        compared +=
+            compare_experts(fmt::format(R"({}, "sequence_parallel": true, "zero": {})", degrees, zero), experts, true);
+      }
+    }
+  }
+  EXPECT_EQ(compared, 2 * 9 * 3 * 8);
+}
+
+TEST(ExpertTraining, OfSequenceParallelRanksIsOneRanks) {
+  for (const char* experts : {"", R"(, "shared": 2, "shared_ffn": 6, "first_dense_layers": 1)"}) {
+    for (const char* degrees : kSharedLayouts) {
+      const std::string layout = fmt::format(R"({}, "sequence_parallel": true)", degrees);
+      const TrainingPlan plan = plan_from_job(expert_job(layout, experts), {.steps = 2});
+      expect_same_training(train_on_threads(serial_plan(plan), {}), train_on_threads(plan, {}), layout + experts);
+    }
+  }
+}
+
+constexpr const char* kHierarchies[] = {R"("cp": 4)",
+                                        R"("cp": 8)",
+                                        R"("cp": 4, "tp": 2)",
+                                        R"("cp": 4, "ep": 4, "pp": 2)",
+                                        R"("cp": 4, "tp": 2, "zigzag": false)",
+                                        R"("cp": 4, "ep": 2)"};
+
+TEST(ContextTraining, OfAHierarchyIsOneRanksAndSendsTheModels) {
+  for (const char* degrees : kHierarchies) {
+    const std::string layout = fmt::format(R"({}, "context_parallel": "hierarchical", "context_inner": 2)", degrees);
+    compare_experts(layout, "", true);
+    const TrainingPlan plan = plan_from_job(expert_job(layout, ""), {.steps = 2});
+    expect_same_training(train_on_threads(serial_plan(plan), {}), train_on_threads(plan, {}), layout);
+  }
 }
 
 // Beside the experts' of ranks that are neighbours in the plane of both.

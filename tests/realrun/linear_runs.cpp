@@ -14,6 +14,7 @@
 #include "model/cost/axis_costs.hpp"
 #include "realrun/transport/threads/thread_transport.hpp"
 #include "tests/support/grid_volume.hpp"
+#include "tests/support/line_linear.hpp"
 
 namespace flopcast::realrun {
 
@@ -220,7 +221,7 @@ LineVolume run_grid_on(RankTransport& transport, TensorParallel form, const Tens
   linears.input = grid_cut(place, chain.tokens, first.inputs, first.outputs).input;
   std::vector<LayerPointer<double>> layers;
   for (const LinearSpec& linear : chain.linears) {
-    layers.push_back(grid_linear<double>(linear, chain.tokens, place));
+    layers.push_back(grid_linear<double>(linear, place));
     linears.output = grid_cut(place, chain.tokens, linear.inputs, linear.outputs).output;
     place = place.turned();
   }

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "tests/support/grid_linear.hpp"
+#include "realrun/network/tensor_grid.hpp"
 #include "tests/support/tensor_line.hpp"
 
 namespace flopcast::realrun {

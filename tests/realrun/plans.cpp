@@ -159,8 +159,11 @@ TrainingPlan serial_plan(const TrainingPlan& plan) {
   serial.stage_blocks = {plan.network.blocks};
   serial.dp = 1;
   serial.tp = 1;
+  serial.tensor_parallel = TensorParallel::k1d;
   serial.ep = 1;
+  serial.etp = 0;
   serial.cp = 1;
+  serial.context_inner = 1;
   serial.sequence_parallel = false;
   serial.zero = 0;
   serial.shards = 0;

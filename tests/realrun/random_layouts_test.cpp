@@ -145,7 +145,77 @@ std::string drawn_job(Draws& draw) {
       slices, stack);
 }
 
+// A grid of tensor-parallel ranks, or none.
+std::string drawn_grid(Draws& draw, int& tp, int& token_parts) {
+  switch (draw.between(0, 8)) {
+    case 0:
+      tp = 4;
+      token_parts = 2;
+      return R"(, "tensor_parallel": "2d")";
+    case 1:
+      tp = 8;
+      token_parts = 4;
+      return R"(, "tensor_parallel": "2.5d", "tensor_depth": 2)";
+    case 2:
+      tp = 8;
+      token_parts = 4;
+      return R"(, "tensor_parallel": "3d")";
+    default:
+      return "";
+  }
+}
+
+std::string drawn_context(Draws& draw, int cp) {
+  if (cp == 1) return "";
+  const bool zigzag = draw.one_in(2);
+  const auto form = draw.of<std::string>({"ring", "allgather", "ulysses", cp == 4 ? "hierarchical" : "ring"});
+  return fmt::format(R"(, "cp": {}, "context_parallel": "{}", "zigzag": {}{})", cp, form, zigzag,
+                     form == "hierarchical" ? R"(, "context_inner": 2)" : "");
+}
+
+// Tensor grids, context-parallel ranks and experts, in sizes that every degree divides. A job that may be refused.
+std::string drawn_wide_job(Draws& draw) {
+  int tp = draw.of<int>({1, 2, 2});
+  int token_parts = 1;
+  const std::string grid = drawn_grid(draw, tp, token_parts);
+  const bool line = grid.empty();
+  const int pp = draw.between(1, 2);
+  const int dp = draw.between(1, 2);
+  const int cp = line ? draw.of<int>({1, 2, 4}) : 1;
+  const bool has_experts = line && draw.one_in(2);
+  const bool sequence_parallel = line && tp > 1 && draw.one_in(2);
+  const bool folds = has_experts && sequence_parallel && draw.one_in(2);
+  const int ep = has_experts ? draw.of<int>({1, 2, 4}) : 1;
+  const std::string context = drawn_context(draw, cp);
+  const auto schedule =
+      draw.of<std::string>(pp == 1 ? std::vector<std::string>{"gpipe", "1f1b"}
+                                   : std::vector<std::string>{"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"});
+  const std::string experts =
+      has_experts
+          ? fmt::format(R"(, "experts": {{"count": 4, "top_k": {}, "ffn": 16, "shared": {}, "shared_ffn": 16}})",
+                        draw.between(1, 2), draw.between(0, 1))
+          : "";
+  const auto recomputation =
+      draw.of<std::string>({"", "", R"(, "recompute": "full")", R"(, "recompute": "full", "recompute_layers": 1)",
+                            R"(, "recompute": "selective")"});
+  const std::string replicas = dp * cp > 1 && draw.one_in(4) ? std::string(R"("data_parallel": "fsdp")")
+                                                             : fmt::format(R"("zero": {})", draw.between(0, 3));
+  const bool llama = draw.one_in(2);
+  return fmt::format(
+      R"({{"model": {{"layers": 4, "hidden": 32, "heads": 8, "ffn": 32, "vocab": 48, "sequence_length": {},
+                      "tied_embeddings": false{}{}}},
+           "cluster": {{"name": "one-gpu", "nodes": {}}},
+           "layout": {{"pp": {}, "tp": {}, "dp": {}, "sequence_parallel": {}, "micro_batch_size": {},
+                       "global_batch_size": {}, "schedule": "{}", "ep": {}{}{}{}{}, {}}},
+           "training": {{"precision": "fp32", "optimizer": "sgd", "stack": "pytorch-ddp"}}}})",
+      8 * cp, llama ? R"(, "norm": "rmsnorm", "positions": "rotary", "gated_mlp": true, "biases": false)" : "", experts,
+      pp * tp * dp * cp, pp, tp, dp, sequence_parallel, token_parts, token_parts * dp * draw.between(1, 4), schedule,
+      ep, folds ? R"(, "etp": 1)" : "", grid, context, recomputation, replicas);
+}
+
 struct AxisBytes {
+  double context = 0;
+  double expert = 0;
   double tensor = 0;
   double data = 0;
   double pipeline = 0;
@@ -167,6 +237,8 @@ AxisBytes model_bytes(const PreparedStep& step, int pipeline_rank) {
     const StagePasses passes = passes_of(step, stage);
     const StageCosts& costs = step.costs.stages[static_cast<std::size_t>(stage)];
     bytes.tensor += passes.microbatches * costs.sent.tp.sent_per_rank.value();
+    bytes.context += passes.microbatches * costs.sent.cp.sent_per_rank.value();
+    bytes.expert += passes.microbatches * costs.sent.ep.sent_per_rank.value();
     bytes.data += passes.microbatches * costs.sent.dp.sent_per_rank.value();
   }
   bytes.pipeline = predicted_point_to_point(step, pipeline_rank);
@@ -210,6 +282,9 @@ class Exceptions {
     const std::vector<int> stages = stages_of(step, rank.pipeline_rank);
     rows_ = passes_of(step, stages.front()).rows;
     partial_gradients();
+    vectors_on_a_grid(stages);
+    counts_of_rows(stages);
+    redone_exchanges(stages);
     second_table(stages);
     padding(stages);
   }
@@ -222,6 +297,47 @@ class Exceptions {
     if (bytes == 0) return;
     bytes_.tensor += bytes;
     reasons_.insert("gradients of norms, row biases and positions under sequence parallelism");
+  }
+
+  void vectors_on_a_grid(const std::vector<int>& stages) {
+    if (step_.job.layout.tensor_parallel == TensorParallel::k1d) return;
+    const GridVectors vectors = vectors_on_grid(step_, rank_);
+    bytes_.tensor += vectors.sent * passes_of(step_, stages.front()).microbatches;
+    bytes_.data += replica_bytes(step_, vectors.repeated, rows_);
+    reasons_.insert("norms, biases and positions that ranks of a grid hold alike");
+  }
+
+  void counts_of_rows(const std::vector<int>& stages) {
+    const Layout& layout = step_.job.layout;
+    if (!step_.job.model.experts) return;
+    const double counts = kFloatBytes * step_.job.model.experts->count;
+    for (const int stage : stages) {
+      const int layers = step_.costs.stages[static_cast<std::size_t>(stage)].layers;
+      const double passes = passes_of(step_, stage).microbatches * (layers + layout.recomputed(layers));
+      bytes_.expert += passes * counts * (layout.ep - 1) / layout.ep;
+      if (layout.sequence_parallel) bytes_.tensor += passes * counts * (layout.expert_tensor_ranks() - 1);
+    }
+    reasons_.insert("how many rows come to each expert, 4 bytes an expert");
+  }
+
+  // Core attention is redone with what context-parallel ranks exchange in it, which the model counts of whole blocks.
+  void redone_exchanges(const std::vector<int>& stages) {
+    const Layout& layout = step_.job.layout;
+    const bool redoes =
+        layout.recompute == Recompute::kSelective &&
+        (!layout.recompute_modules || (*layout.recompute_modules & bit_of(RecomputeModule::kCoreAttention)).any());
+    if (layout.cp == 1 || !redoes) return;
+    const auto sent_with = [&](Recompute again, int stage) {
+      Job job = step_.job;
+      job.layout.recompute = again;
+      job.layout.recompute_modules.reset();
+      return prepare(job, no_files).costs.stages[static_cast<std::size_t>(stage)].sent.cp.sent_per_rank.value();
+    };
+    for (const int stage : stages) {
+      bytes_.context += passes_of(step_, stage).microbatches *
+                        (sent_with(Recompute::kFull, stage) - sent_with(Recompute::kNone, stage));
+    }
+    reasons_.insert("exchanges of context-parallel ranks in core attention that is redone");
   }
 
   void second_table(const std::vector<int>& stages) {
@@ -244,10 +360,13 @@ class Exceptions {
     if (layout.optimizer_shards() == 1 && !served) return;
     double gaps = 0;
     double table_gap = 0;
+    int tables = 0;
     for (const TrainedParameter& part : rank_.weights) {
       const double gap = padded(part.parameter.shard.count(), layout.dp);
       gaps += gap;
-      if (part.parameter.name == tied_parameter()) table_gap = gap;
+      if (part.parameter.name != tied_parameter()) continue;
+      table_gap = gap;
+      ++tables;
     }
     if (gaps == 0) return;
     bytes_.data += replica_bytes(step_, gaps, rows_);
@@ -256,7 +375,8 @@ class Exceptions {
     const bool twins = map.copies() > 1 && map.rank_of_stage[static_cast<std::size_t>(twin)] != rank_.pipeline_rank;
     const bool shares_table = map.copies() == 1 && step_.job.model.tied_embeddings && layout.pp > 1 &&
                               map.rank_of_stage.front() != map.rank_of_stage.back();
-    const double summed = twins ? gaps : shares_table ? table_gap : 0.0;
+    // Two copies on a rank are added up before.
+    const double summed = twins ? gaps - std::max(0, tables - 1) * table_gap : shares_table ? table_gap : 0.0;
     bytes_.data += summed * kFloatBytes / layout.optimizer_shards();
     reasons_.insert("parameters aligned to the replicas");
   }
@@ -296,6 +416,8 @@ void compare_layout_bytes(const PreparedStep& step, const std::vector<RankResult
       ++findings.figures;
     };
     compare("tp", Axis::kTensor, forecast.tensor + beyond.bytes().tensor, 1e-3);
+    compare("cp", Axis::kContext, forecast.context + beyond.bytes().context, 1e-3);
+    compare("ep", Axis::kExpert, forecast.expert + beyond.bytes().expert, 1e-3);
     compare("pp", Axis::kPipeline, forecast.pipeline, 1e-3);
     // An all-reduce cuts its data into nearly equal parts: members send an element a message more or less for each
     // other member, and together what is forecast.
@@ -342,7 +464,7 @@ void compare_layout_losses(const TrainingPlan& plan, const std::vector<RankResul
 // False where the job is refused.
 bool compare_layout(std::uint64_t seed, Findings& findings) {
   Draws draw(seed);
-  const std::string text = drawn_job(draw);
+  const std::string text = draw.one_in(4) ? drawn_wide_job(draw) : drawn_job(draw);
   PreparedStep step;
   TrainingPlan plan;
   try {
@@ -353,11 +475,18 @@ bool compare_layout(std::uint64_t seed, Findings& findings) {
   }
   const std::string what = fmt::format("seed {}: {}", seed, text);
   const std::vector<RankResult> ranks = train_on_threads(plan, {});
-  compare_layout_bytes(step, ranks, what, findings);
+  TrainingPlan balanced = plan;  // the model's experts have as much to do as each other
+  balanced.network.balanced_routing = true;
+  compare_layout_bytes(step, plan.network.experts ? train_on_threads(balanced, {}) : ranks, what, findings);
   compare_layout_losses(plan, ranks, what, findings);
   ++findings.runs;
   const Layout& layout = step.job.layout;
   ++findings.forms[fmt::format("{}{}", name_of(layout.data_parallel), layout.spare_hosts > 0 ? ", spare hosts" : "")];
+  if (layout.tensor_parallel != TensorParallel::k1d) {
+    ++findings.forms[fmt::format("tensor grids {}", name_of(layout.tensor_parallel))];
+  }
+  if (layout.cp > 1) ++findings.forms[fmt::format("context parallel {}", name_of(layout.context_parallel))];
+  if (step.job.model.experts) ++findings.forms[layout.folds_experts() ? "experts, folded" : "experts"];
   if (layout.zero > 0) ++findings.forms[fmt::format("zero {}", layout.zero)];
   const Transformer& model = step.job.model;
   if (model.gated_mlp) ++findings.forms["gated MLPs"];

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "realrun/network/network.hpp"
+
 namespace flopcast::realrun {
 
 StagePasses passes_of(const PreparedStep& step, int stage) {
@@ -44,6 +46,27 @@ double partial_bytes(const PreparedStep& step, const RankResult& rank) {
   double times = updates_of(step);
   if (step.job.layout.gradient_shards() > 1) times = passes_of(step, 0).rows;
   return elements * kFloatBytes * 2.0 * (tp - 1) / tp * times;
+}
+
+GridVectors vectors_on_grid(const PreparedStep& step, const RankResult& rank) {
+  const Layout& layout = step.job.layout;
+  const TensorGrid grid = tensor_grid(layout.tensor_parallel, layout.tp, layout.tensor_depth);
+  const bool cubic = layout.tensor_parallel == TensorParallel::k3d;
+  const double q = grid.q;
+  const double depth = cubic ? grid.q : grid.depth;
+  const double tp = layout.tp;
+  GridVectors vectors;
+  for (const TrainedParameter& part : rank.weights) {
+    const Parameter& parameter = part.parameter;
+    if (parameter.multiplies || parameter.name == tied_parameter()) continue;
+    const auto count = static_cast<double>(parameter.shard.count());
+    const bool of_all = parameter.shard.count() == parameter.shard.whole_columns;
+    const double shares = of_all ? 2.0 * (tp - 1) / tp : 2.0 * (q - 1) / q + 2.0 * (depth - 1) / depth;
+    vectors.sent += count * shares * kFloatBytes;
+    const auto whole = static_cast<double>(parameter.shard.whole_rows * parameter.shard.whole_columns);
+    vectors.repeated += count - whole / grid.weight_parts;
+  }
+  return vectors;
 }
 
 }  // namespace flopcast::realrun

@@ -25,4 +25,12 @@ double predicted_point_to_point(const PreparedStep& step, int pipeline_rank);
 /// routers; they are added up before each reduction over the replicas.
 double partial_bytes(const PreparedStep& step, const RankResult& rank);
 
+/// What the model leaves out of a grid of tensor-parallel ranks: norms, biases and positions are cut in q, and not in
+/// as many parts as the weights of linears, and ranks with the same part add up their gradients in every microbatch.
+struct GridVectors {
+  double sent = 0;      ///< bytes a microbatch
+  double repeated = 0;  ///< elements more than the model counts
+};
+GridVectors vectors_on_grid(const PreparedStep& step, const RankResult& rank);
+
 }  // namespace flopcast::realrun

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "realrun/network/layers.hpp"
+#include "realrun/network/tensor_grid.hpp"
 #include "realrun/network/tensor_parallel.hpp"
 #include "realrun/transport/threads/thread_transport.hpp"
-#include "tests/support/grid_linear.hpp"
 
 namespace flopcast::realrun {
 namespace {
@@ -150,9 +150,9 @@ Build on_grid(TensorParallel form, const TensorGrid& grid) {
     Perceptron perceptron;
     perceptron.input = grid_cut(first, kTokens, kWidth, kMiddle).input;
     perceptron.output = grid_cut(second, kTokens, kMiddle, kWidth).output;
-    perceptron.layers.push_back(grid_linear<double>(kFirstLinear, kTokens, first));
+    perceptron.layers.push_back(grid_linear<double>(kFirstLinear, first));
     perceptron.layers.push_back(std::make_unique<Gelu<double>>());
-    perceptron.layers.push_back(grid_linear<double>(kSecondLinear, kTokens, second));
+    perceptron.layers.push_back(grid_linear<double>(kSecondLinear, second));
     return perceptron;
   };
 }

@@ -11,7 +11,7 @@
 
 namespace flopcast::realrun {
 
-/// A line of tensor-parallel ranks that exchange columns too, and broadcast.
+/// A line of tensor-parallel ranks that exchange columns too.
 class LineGroup : public TensorGroup {
  public:
   using TensorGroup::TensorGroup;
@@ -37,14 +37,6 @@ class LineGroup : public TensorGroup {
   template <class T>
   Tensor<T> rows_to_columns(const Tensor<T>& tensor) const {
     return exchange(cut_columns(tensor));
-  }
-  /// The root's tensor, on every rank of this shape; elsewhere the argument is not read.
-  template <class T>
-  Tensor<T> broadcast(const Tensor<T>& tensor, int root) const {
-    if (size() == 1) return tensor;
-    Tensor<T> result = index() == root ? tensor : Tensor<T>(tensor.rows(), tensor.columns());
-    run({.kind = CollectiveKind::kBroadcast, .output = result.buffer(), .element = kElementOf<T>, .root = root});
-    return result;
   }
 
  private:
