@@ -221,7 +221,8 @@ class LineNorm : public Layer<T> {
     constexpr double kSmallest = 1e-5;
     for (std::size_t row = 0; row < input.rows(); ++row) {
       const double mean = mean_of(sums, row);
-      const double variance = static_cast<double>(sums.row(row)[0]) / width() - mean * mean;
+      // Rounding of the sums may exceed the variance.
+      const double variance = std::max(0.0, static_cast<double>(sums.row(row)[0]) / width() - mean * mean);
       scale.row(row)[0] = static_cast<T>(1.0 / std::sqrt(variance + kSmallest));
       for (std::size_t column = 0; column < input.columns(); ++column) {
         const T x = (input.row(row)[column] - static_cast<T>(mean)) * scale.row(row)[0];

@@ -78,8 +78,8 @@ LayerPointer<T> grid_embedding(const std::string& parameter, std::size_t vocab, 
 template <class T>
 LayerPointer<T> line_norm(const std::string& name, std::size_t width, Norm kind, const TensorGroup& line);
 
-/// A layer whose parameters several ranks hold alike, each with other rows: they add up its weight gradient, in one
-/// message a pass. `holders` in lines, one after the other.
+/// A layer whose parameters several ranks hold alike, each with other rows: they add up its weight gradient in
+/// every pass, along one line of `holders` after the other.
 template <class T>
 LayerPointer<T> held_alike(LayerPointer<T> layer, std::vector<const TensorGroup*> holders);
 

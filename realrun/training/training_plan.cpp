@@ -177,12 +177,17 @@ void check_grid(const TrainingPlan& plan) {
   if (grid.q == 0) refuse("layout.tp", fmt::format("{} ranks are no grid of {}", plan.tp, form), {});
   const NetworkSpec& network = plan.network;
   const int parts = grid.weight_parts / grid.q;
-  check_division("layout.tp", parts, static_cast<int>(network.head_layout().width()),
-                 "the width of queries, keys and values");
-  check_division("layout.tp", parts, network.ffn, "the MLP width");
-  check_division("layout.tp", parts, network.hidden, "the hidden size");
-  check_division("layout.tp", parts, network.vocab, "the vocabulary");
-  check_division("layout.tp", grid.token_parts, plan.micro_batch_size, "the sequences of a microbatch");
+  const auto cut = [&](int value, const char* what) {
+    if (value % parts == 0) return;
+    refuse("layout.tp",
+           fmt::format("{}: a grid of {} cuts {}, {}, in {} equal parts", plan.tp, form, what, value, parts),
+           "another size, or tensor_parallel 1d");
+  };
+  cut(static_cast<int>(network.head_layout().width()), "the width of queries, keys and values");
+  cut(network.ffn, "the MLP width");
+  cut(network.hidden, "the hidden size");
+  cut(network.vocab, "the vocabulary");
+  check_division("layout.micro_batch_size", grid.token_parts, plan.micro_batch_size, "the sequences of a microbatch");
   if (plan.tp == 1) return;
   const auto need = [&](bool holds, const char* field, const char* problem, const char* help) {
     if (!holds) refuse(field, fmt::format("{} with tensor_parallel {}: {}", plan.tp, form, problem), help);
