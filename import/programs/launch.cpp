@@ -49,6 +49,10 @@ void Expressible::require_common(const Job& job) {
   const bool is_known = layout.data_parallel == DataParallel::kDdp || layout.data_parallel == DataParallel::kFsdp ||
                         layout.data_parallel == DataParallel::kHsdp;
   require(is_known, fmt::format("layout.data_parallel {}", form), "--layout.data_parallel ddp");
+  const Training& training = job.training;
+  require(!training.preference, "training.preference", "a job without it");
+  require(!training.paged_optimizer, "training.paged_optimizer", "--training.paged_optimizer=false");
+  require(training.master_weights, "training.master_weights false", "--training.master_weights=true");
   require(job.training.transport == Transport::kNccl, "training.transport other than nccl",
           "--training.transport nccl");
   require(job.training.gradient_transport == Transport::kNccl, "training.gradient_transport other than nccl",

@@ -152,6 +152,7 @@ void check_layout(const Job& job) {
   require(layout.data_parallel != DataParallel::kDataParallel, "layout.data_parallel",
           "dataparallel is one process: a run has one for each rank", "valid for a run: ddp, fsdp, hsdp, ps, byteps");
   require(!job.training.finetune, "training.finetune", "a run trains all weights", "leave it out");
+  require(!job.training.preference, "training.preference", "a run learns the next token", "leave it out");
   check_recomputation(job);
 }
 

@@ -494,5 +494,27 @@ TEST(Plan, ItsFileFeedsCompare) {
   EXPECT_EQ(compared["a"]["time_s"], plan["best"]["result"]["iteration"]["time_s"]);
 }
 
+// Full fine-tuning of 8 B parameters takes 16 bytes and more each: no 24 GiB hold it. Four bits do.
+TEST(Plan, MethodsOfFineTuningStandSideBySide) {
+  const std::vector<std::string> asked = {"--model", "llama3-8b", "--cluster", "rtx-4090-8x",
+                                          "--gbs",   "8",         "--seq",     "1024"};
+  const auto run = [&asked](const char* command, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {command};
+    arguments.insert(arguments.end(), asked.begin(), asked.end());
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_flopcast(arguments);
+  };
+  const CommandResult table = run("plan", {"--methods", "--format", "json"});
+  ASSERT_EQ(table.exit_code, 0) << table.standard_error;
+  const nlohmann::json rows = nlohmann::json::parse(table.standard_output);
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_EQ(rows.at(0).at("method"), "full");
+  EXPECT_EQ(rows.at(0).at("gpus_1"), "no");
+  EXPECT_EQ(rows.at(3).at("method"), "qlora");
+  EXPECT_NE(rows.at(3).at("gpus_1").get<std::string>().find("GiB"), std::string::npos);
+  EXPECT_EQ(run("plan", {"--methods", "--emit", "torchrun"}).exit_code, 2);
+  EXPECT_EQ(run("memory", {"--finetune", "qlora"}).standard_output.rfind("qlora fits: ", 0), 0U);
+}
+
 }  // namespace
 }  // namespace flopcast
