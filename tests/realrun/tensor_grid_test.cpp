@@ -113,14 +113,14 @@ struct RankDerivatives {
   std::vector<double> losses;  // four for each weight that was tried
 };
 
-struct Element {
+struct ChosenWeight {
   std::string parameter;
   std::size_t row = 0;
   std::size_t column = 0;
 };
 
 // Index in the flat weights, or none.
-std::optional<std::size_t> find(const ParameterList& list, const Element& element) {
+std::optional<std::size_t> find(const ParameterList& list, const ChosenWeight& element) {
   for (const Parameter& parameter : list.parameters()) {
     const Shard& shard = parameter.shard;
     if (parameter.name != element.parameter || element.row < shard.first_row || element.column < shard.first_column ||
@@ -132,10 +132,10 @@ std::optional<std::size_t> find(const ParameterList& list, const Element& elemen
   return std::nullopt;
 }
 
-constexpr double kStep = 3e-6;
+constexpr double kDifference = 3e-6;
 
 RankDerivatives differentiate(RankTransport& transport, const NetworkSpec& network, TensorParallel form,
-                              const TensorGrid& grid, const std::vector<Element>& tried) {
+                              const TensorGrid& grid, const std::vector<ChosenWeight>& tried) {
   std::vector<int> members(static_cast<std::size_t>(grid.ranks()));
   std::iota(members.begin(), members.end(), 0);
   const GridPlace place = form_grid(transport, form, grid, members);
@@ -158,12 +158,12 @@ RankDerivatives differentiate(RankTransport& transport, const NetworkSpec& netwo
   layers.forward({}, pass, saved);
   layers.input_gradient({}, pass, saved);
   layers.weight_gradient(pass, saved);
-  for (const Element& element : tried) {
+  for (const ChosenWeight& element : tried) {
     const std::optional<std::size_t> index = find(found.list, element);
     for (const int steps : {1, -1, 2, -2}) {
-      if (index) weights[*index] += steps * kStep;
+      if (index) weights[*index] += steps * kDifference;
       layers.forward({}, pass, saved);
-      if (index) weights[*index] -= steps * kStep;
+      if (index) weights[*index] -= steps * kDifference;
       found.losses.push_back(loss());
     }
   }
@@ -171,12 +171,12 @@ RankDerivatives differentiate(RankTransport& transport, const NetworkSpec& netwo
 }
 
 // Every so many-th weight of the whole network.
-std::vector<Element> some_elements(const NetworkSpec& network, std::size_t every) {
+std::vector<ChosenWeight> some_elements(const NetworkSpec& network, std::size_t every) {
   const TensorGroup alone;
   Sequence<double> layers(build_stage<double>(network, {0, network.blocks, true, true}, {.group = &alone}));
   ParameterList list;
   layers.declare(list);
-  std::vector<Element> elements;
+  std::vector<ChosenWeight> elements;
   for (const Parameter& parameter : list.parameters()) {
     const std::size_t columns = parameter.shard.columns;
     for (std::size_t index = 0; index < parameter.shard.count(); index += every) {
@@ -201,7 +201,7 @@ TEST(TensorGrid, GradientsAgreeWithFiniteDifferences) {
         network.qk_norm = true;
         network.kv_heads = 2;
       }
-      const std::vector<Element> tried = some_elements(network, 11);
+      const std::vector<ChosenWeight> tried = some_elements(network, 11);
       std::vector<RankDerivatives> ranks(static_cast<std::size_t>(grid.ranks()));
       run_threads(grid.ranks(), {}, [&](RankTransport& transport) {
         ranks[static_cast<std::size_t>(transport.rank())] = differentiate(transport, network, form, grid, tried);
@@ -213,7 +213,7 @@ TEST(TensorGrid, GradientsAgreeWithFiniteDifferences) {
           near += (rank.losses[4 * index] - rank.losses[4 * index + 1]) / grid.ranks();
           far += (rank.losses[4 * index + 2] - rank.losses[4 * index + 3]) / grid.ranks();
         }
-        const double expected = (8 * near - far) / (12 * kStep);
+        const double expected = (8 * near - far) / (12 * kDifference);
         for (const RankDerivatives& rank : ranks) {
           const std::optional<std::size_t> own = find(rank.list, tried[index]);
           if (!own) continue;
