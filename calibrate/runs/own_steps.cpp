@@ -21,14 +21,15 @@ StepsOfLog steps_of_log(const TrainingLog& log, const std::string& file, const s
   }
   StepsOfLog steps;
   std::set<int> batches;
-  const double tokens = static_cast<double>(job.layout.global_batch_size) * job.training.sequence_length;
+  const double sample = static_cast<double>(sequences_of(job.training, 1)) * job.training.sequence_length;
+  const double tokens = sample * job.layout.global_batch_size;
   for (const LoggedStep& step : log.steps) {
     int batch = step.global_batch_size;
     if (batch == 0 && step.batch_tokens > 0.0) {
       constexpr double kRounded = 0.01;  // tokens are printed with three digits
       batch = std::abs(step.batch_tokens / tokens - 1.0) < kRounded
                   ? job.layout.global_batch_size
-                  : static_cast<int>(std::lround(step.batch_tokens / job.training.sequence_length));
+                  : static_cast<int>(std::lround(step.batch_tokens / sample));
     }
     if (batch == 0) batch = job.layout.global_batch_size;  // the log does not tell
     batches.insert(batch);

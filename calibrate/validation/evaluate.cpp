@@ -54,7 +54,8 @@ std::optional<double> measured_step(const PublishedRow& row, const Forecast& ans
   const double samples = row.global_batch_size.value_or(job.layout.global_batch_size);
   if (row.samples_per_s) return samples / *row.samples_per_s;
   const double devices = job.cluster.devices();
-  const double tokens = samples * row.sequence_length.value_or(job.training.sequence_length);
+  const double tokens =
+      samples * sequences_of(job.training, 1) * row.sequence_length.value_or(job.training.sequence_length);
   if (row.tokens_per_s_per_gpu) return tokens / (*row.tokens_per_s_per_gpu * devices);
   if (row.tflops_per_gpu) return flops_as_published(row, answer) / (*row.tflops_per_gpu * kTera * devices);
   return std::nullopt;

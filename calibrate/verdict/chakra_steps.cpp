@@ -107,6 +107,12 @@ class MessageReader {
   std::size_t place_ = 0;
 };
 
+// What a file may make of its bytes in memory.
+constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20U;
+constexpr std::size_t kMostNodes = std::size_t{1} << 22U;
+constexpr std::size_t kMostEdges = std::size_t{1} << 24U;
+constexpr std::size_t kLongestName = 256;
+
 struct ChakraNode {
   std::uint64_t id = 0;
   std::uint64_t type = 0;
@@ -152,7 +158,7 @@ ChakraNode read_node(MessageReader message) {
         node.id = number;
         break;
       case 2:
-        node.name = bytes;
+        node.name = bytes.substr(0, kLongestName);
         break;
       case 3:
         node.type = number;
@@ -204,7 +210,21 @@ bool read_message(std::istream& stream, const std::string& file, std::uint64_t& 
   stream.read(bytes.data(), static_cast<std::streamsize>(size));
   if (stream.gcount() != static_cast<std::streamsize>(size)) refuse_chakra(file, at, "ends inside a message");
   at += size;
+  if (at > kMostBytes) refuse_at(file, "holds more than 256 MiB", "a trace of fewer steps");
   return true;
+}
+
+// MLCommons' converters give attributes and no version.
+bool is_metadata(MessageReader message) {
+  int field = 0;
+  std::uint64_t number = 0;
+  std::string_view bytes;
+  if (!message.next(field, number, bytes) || bytes.empty()) return false;
+  if (field != 2) return field == 1;
+  int name = 0;
+  std::string_view text;
+  MessageReader attribute = message.inside(bytes);
+  return attribute.next(name, number, text) && name == 1 && !text.empty();
 }
 
 std::vector<ChakraNode> read_nodes(std::istream& stream, const std::string& file) {
@@ -212,15 +232,19 @@ std::vector<ChakraNode> read_nodes(std::istream& stream, const std::string& file
   std::uint64_t at = 0;
   std::string bytes;
   const auto reader = [&] { return MessageReader(bytes, file, at - bytes.size()); };
-  int field = 0;
-  std::uint64_t number = 0;
-  std::string_view version;
   if (!read_message(stream, file, at, bytes)) refuse_chakra(file, 0, "is empty");
-  if (!reader().next(field, number, version) || field != 1 || version.empty()) {
-    refuse_chakra(file, 0, "does not begin with the version of its schema");
-  }
+  if (!is_metadata(reader())) refuse_chakra(file, 0, "does not begin with the version or attributes of its schema");
   std::vector<ChakraNode> nodes;
-  while (read_message(stream, file, at, bytes)) nodes.push_back(read_node(reader()));
+  std::size_t edges = 0;
+  while (read_message(stream, file, at, bytes)) {
+    if (bytes.empty()) refuse_chakra(file, at, "an empty message is no node");
+    nodes.push_back(read_node(reader()));
+    edges += nodes.back().waits_for.size();
+    if (nodes.size() > kMostNodes || edges > kMostEdges) {
+      refuse_at(file, fmt::format("holds more than {} nodes or {} dependencies", kMostNodes, kMostEdges),
+                "a trace of fewer steps");
+    }
+  }
   return nodes;
 }
 
@@ -252,13 +276,18 @@ void begin_by_dependencies(std::vector<ChakraNode>& nodes, const std::string& fi
   if (ready.size() < nodes.size()) refuse_at(file, "has nodes that wait for each other in a circle", "");
 }
 
-// "llama.3.et" -> 3.
+bool drop_ending(std::string& name, std::string_view ending) {
+  if (name.size() < ending.size() || name.compare(name.size() - ending.size(), ending.size(), ending) != 0)
+    return false;
+  name.resize(name.size() - ending.size());
+  return true;
+}
+
+// "llama.3.et" or "llama.3.et.gz" -> 3.
 std::optional<int> rank_of_name(const std::string& file) {
-  constexpr std::string_view kEnding = ".et";
-  if (file.size() < kEnding.size() || file.compare(file.size() - kEnding.size(), kEnding.size(), kEnding) != 0) {
-    return std::nullopt;
-  }
-  const std::string stem = file.substr(0, file.size() - kEnding.size());
+  std::string stem = file;
+  drop_ending(stem, ".gz");
+  if (!drop_ending(stem, ".et")) return std::nullopt;
   const std::size_t dot = stem.rfind('.');
   constexpr std::size_t kMostDigits = 7;
   if (dot == std::string::npos || stem.size() - dot - 1 > kMostDigits) return std::nullopt;
@@ -266,18 +295,39 @@ std::optional<int> rank_of_name(const std::string& file) {
   return rank && *rank >= 0 ? std::optional(static_cast<int>(*rank)) : std::nullopt;
 }
 
+// Starts since the first one: converters count microseconds from 1970, nodes without a start begin with the first.
+void count_from_first(std::vector<ChakraNode>& nodes, const std::string& file) {
+  constexpr std::uint64_t kLongest = std::uint64_t{1} << 50U;  // in microseconds: what no sum of a file exceeds
+  constexpr std::uint64_t kLatest = std::uint64_t{1} << 62U;
+  std::uint64_t first = kLatest;
+  bool since_then = false;
+  for (const ChakraNode& node : nodes) {
+    if (node.duration == 0) continue;
+    since_then = since_then || node.start > kLongest;
+    first = std::min(first, node.start);
+  }
+  if (since_then && first == 0) {
+    first = kLatest;
+    for (const ChakraNode& node : nodes) {
+      if (node.duration > 0 && node.start > 0) first = std::min(first, node.start);
+    }
+  }
+  for (ChakraNode& node : nodes) {
+    const bool late = node.start > kLatest;
+    node.start -= std::min(node.start, first);
+    if (late || node.start > kLongest || node.duration > kLongest / (nodes.size() + 1)) {
+      refuse_at(file, fmt::format("node {} lasts or begins beyond all measure", node.id), "");
+    }
+  }
+}
+
 }  // namespace
 
 TracedRank read_chakra_steps(std::istream& stream, const std::string& file, double step_s) {
-  constexpr std::uint64_t kLongest = std::uint64_t{1} << 50U;  // in microseconds: what no sum of a file exceeds
   std::vector<ChakraNode> nodes = read_nodes(stream, file);
-  bool tells_starts = false;
-  for (const ChakraNode& node : nodes) {
-    if (node.start > kLongest || node.duration > kLongest / (nodes.size() + 1)) {
-      refuse_at(file, fmt::format("node {} lasts or begins beyond all measure", node.id), "");
-    }
-    tells_starts = tells_starts || (node.on_device() && node.start > 0);
-  }
+  const bool tells_starts = std::any_of(nodes.begin(), nodes.end(),
+                                        [](const ChakraNode& node) { return node.on_device() && node.start > 0; });
+  count_from_first(nodes, file);
   if (!tells_starts) begin_by_dependencies(nodes, file);
   TracedEvents events;
   events.rank.file = file;

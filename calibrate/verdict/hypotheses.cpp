@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "base/text/error.hpp"
@@ -380,12 +382,18 @@ class RankForecasts {
       }
       ranks_.push_back(rank);
     }
+    if (!ranks_.empty()) {
+      const auto [least, most] =
+          std::minmax_element(ranks_.begin(), ranks_.end(),
+                              [](const RankForecast& a, const RankForecast& b) { return a.compute_s < b.compute_s; });
+      uneven_s_ = most->compute_s - least->compute_s;
+    }
     const double mean = sum / static_cast<double>(std::max<std::size_t>(1, ranks_.size()));
     if (mean > 0.0) kernels_share_ = compute_s / mean;
   }
 
   RankForecast of(const TracedRank& traced) const {
-    if (!traced.rank || *traced.rank < 0 || *traced.rank >= grid_.ranks()) return mean_;
+    if (!is_known(traced)) return mean_;
     // A run of our own tells its ranks by their places in the pipeline.
     const int device = traced.waits_apart ? grid_.neighbour(0, Axis::kPipeline, *traced.rank) : *traced.rank;
     const int stage = traced.waits_apart ? *traced.rank : grid_.coordinate(device, Axis::kPipeline);
@@ -400,12 +408,19 @@ class RankForecasts {
     return forecast;
   }
 
+  bool is_known(const TracedRank& traced) const {
+    return traced.rank && *traced.rank >= 0 && *traced.rank < grid_.ranks();
+  }
+  /// By which computation of one place in the pipeline exceeds that of another.
+  double uneven_s() const { return kernels_share_ * uneven_s_; }
+
  private:
   const Layout& layout_;
   const Cluster& cluster_;
   RankGrid grid_;
   RankForecast mean_;
   double kernels_share_ = 1.0;       // of passes and optimizer, what is not communication
+  double uneven_s_ = 0.0;            // of passes and optimizer, the longest less the shortest
   std::vector<RankForecast> ranks_;  // by place in the pipeline
 };
 
@@ -510,6 +525,14 @@ TracedFigures figures_of(const std::vector<TracedRank>& traces, const RankForeca
   figures.more_compute_s = usual_of(more);
   figures.apart_s = *std::max_element(more.begin(), more.end()) - figures.more_compute_s;
   figures.slowest = slow_ranks_text(std::move(excesses), figures.more_compute_s);
+  const bool known =
+      std::all_of(traces.begin(), traces.end(), [&](const TracedRank& rank) { return forecasts.is_known(rank); });
+  if (!known && forecasts.uneven_s() > 0.0) {
+    // Any of them may be that of the longest stage.
+    figures.apart_s = std::max(0.0, figures.apart_s - forecasts.uneven_s());
+    figures.slowest += fmt::format("; the traces tell no ranks, and stages differ by {} in the forecast",
+                                   seconds_text(forecasts.uneven_s()));
+  }
   for (std::size_t cause = 0; cause < kIdleCauses; ++cause) figures.idle_s[cause] = median_of_values(idles[cause]);
   if (backwards > 0.0) figures.forwards_per_backward = forwards / backwards;
   if (forward_forecast_s > 0.0) figures.forward_slowdown = forward_s / forward_forecast_s;
@@ -526,9 +549,11 @@ struct ForecastTraffic {
   double total_s = 0.0;
   double exposed_s = 0.0;
 };
-ForecastTraffic traffic_of(const Result& result) {
+// Spans of runs of our own have what passes communicate inside them: messages of the pipeline and the flush are left.
+ForecastTraffic traffic_of(const Result& result, bool outside_passes) {
   ForecastTraffic traffic;
   for (const Axis axis : kResultAxes) {
+    if (outside_passes && axis != Axis::kPipeline && axis != Axis::kData) continue;
     traffic.total_s += result.communication[axis].total_s;
     traffic.exposed_s += result.communication[axis].exposed_s;
   }
@@ -576,7 +601,7 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
   const Result& result = answer.result;
   const double computes = result.breakdown.compute_s + result.breakdown.recompute_s + result.breakdown.optimizer_s;
   const TracedFigures seen = figures_of(traces, RankForecasts(answer, computes), result.breakdown.bubble_s);
-  const ForecastTraffic traffic = traffic_of(result);
+  const ForecastTraffic traffic = traffic_of(result, seen.waits_apart);
   const auto set = [&](GapCause cause, double explains_s, const std::string& evidence) {
     Belief& belief = beliefs[index_of(cause)];
     belief.explains_s = explains_s;
@@ -639,14 +664,61 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
   }
 }
 
+// "node2" before "node10".
+bool is_named_before(const std::string& a, const std::string& b) {
+  const auto is_digit = [](char letter) { return std::isdigit(static_cast<unsigned char>(letter)) != 0; };
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (!is_digit(a[i]) || !is_digit(b[j])) {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i, ++j;
+      continue;
+    }
+    const auto number = [&](const std::string& text, std::size_t& place) {
+      while (place < text.size() && text[place] == '0') ++place;
+      const std::size_t begin = place;
+      while (place < text.size() && is_digit(text[place])) ++place;
+      return text.substr(begin, place - begin);
+    };
+    const std::string of_a = number(a, i);
+    const std::string of_b = number(b, j);
+    if (of_a.size() != of_b.size()) return of_a.size() < of_b.size();
+    if (of_a != of_b) return of_a < of_b;
+  }
+  return a.size() - i < b.size() - j;
+}
+
+// Where the traces tell no ranks and are those of all: in the order of files, and in them of processes and devices.
+std::vector<TracedRank> numbered(std::vector<TracedRank> traces, const Job& job) {
+  const bool told = std::any_of(traces.begin(), traces.end(), [](const TracedRank& r) { return r.rank.has_value(); });
+  if (told || traces.size() != static_cast<std::size_t>(RankGrid(job.layout).ranks())) return traces;
+  std::stable_sort(traces.begin(), traces.end(),
+                   [](const TracedRank& a, const TracedRank& b) { return is_named_before(a.file, b.file); });
+  for (std::size_t rank = 0; rank < traces.size(); ++rank) traces[rank].rank = static_cast<int>(rank);
+  return traces;
+}
+
+// Runs of our own have a rank for each place in the pipeline.
+void refuse_other_pipelines(const std::vector<TracedRank>& traces, std::size_t ranks) {
+  std::map<std::string, std::size_t> by_file;
+  for (const TracedRank& rank : traces) by_file[rank.file] += rank.waits_apart ? 1 : 0;
+  for (const auto& [file, found] : by_file) {
+    if (found == 0 || found == ranks) continue;
+    refuse_at(file, fmt::format("the run has {} ranks in the pipeline, the job {}", found, ranks),
+              "compare the job that was run");
+  }
+}
+
 }  // namespace
 
 std::vector<Hypothesis> explain_gap(const Forecast& answer, const GapEvidence& evidence, const ReadFile& read_file) {
+  refuse_other_pipelines(evidence.traces, answer.timeline.ranks.size());
   const WhatIf what_if(answer, evidence.measured_s, read_file);
   Beliefs beliefs = beliefs_of(what_if, answer.result.memory);
   // A step that is no longer than forecast has nothing to be explained by what a trace shows of waiting.
   if (!evidence.traces.empty() && what_if.gap_s() > 0.0) {
-    hear_traces(evidence.traces, evidence.products, answer, what_if.gap_s(), beliefs);
+    hear_traces(numbered(evidence.traces, answer.step.job), evidence.products, answer, what_if.gap_s(), beliefs);
   }
   if (evidence.steps) hear_steps(*evidence.steps, beliefs);
   if (evidence.log) hear_log(*evidence.log, what_if.gap_s(), answer.result, beliefs);

@@ -60,7 +60,8 @@ struct GapEvidence {
 /// kernels of attention for each backward one tell, else products of known shape beside the model's, else how well
 /// recomputing everything would stand for the excess. The log adds how steps differ from each other, timers over ranks
 /// (Megatron's --timing-log-level), and memory. Left out: two causes at once, of which both are listed, and causes that
-/// are none of the eight.
+/// are none of the eight. Traces that tell no ranks are numbered where they are those of all. Throws ConfigError: a run
+/// of our own with another number of ranks in its pipeline than the job.
 std::vector<Hypothesis> explain_gap(const Forecast& answer, const GapEvidence& evidence, const ReadFile& read_file);
 
 }  // namespace flopcast

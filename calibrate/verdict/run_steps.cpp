@@ -85,6 +85,9 @@ void add_spans(const Timeline& timeline, std::uint32_t rank, const std::map<Deli
 std::vector<TracedRank> traced_run(const std::vector<Timeline>& steps, const std::string& file, double step_s) {
   std::vector<TracedRank> ranks;
   if (steps.empty()) refuse_at(file, "holds no step of a run", "");
+  std::vector<std::map<Delivery, const Transfer*>> deliveries;
+  deliveries.reserve(steps.size());
+  for (const Timeline& step : steps) deliveries.push_back(deliveries_of(step));
   for (std::uint32_t rank = 0; rank < steps.front().ranks.size(); ++rank) {
     TracedEvents events;
     events.rank.file = file;
@@ -95,7 +98,7 @@ std::vector<TracedRank> traced_run(const std::vector<Timeline>& steps, const std
     for (std::size_t step = 0; step < steps.size(); ++step) {
       const Timeline& timeline = steps[step];
       if (timeline.ranks.size() != steps.front().ranks.size()) refuse_at(file, "has steps of different ranks", "");
-      add_spans(timeline, rank, deliveries_of(timeline), origin_s, events);
+      add_spans(timeline, rank, deliveries[step], origin_s, events);
       const double end_s = origin_s + static_cast<double>(timeline.makespan()) * timeline.units_per_tick;
       // One alone may be many: an asynchronous run has no ends of steps.
       constexpr double kMany = 1.5;
@@ -175,7 +178,7 @@ class OwnTraceReader {
     return static_cast<std::uint32_t>(required(event, "pid", kMostRanks, place));
   }
   static Ticks ticks_of(const nlohmann::json& event, const char* key, const std::string& place) {
-    constexpr double kMostMicroseconds = 9e12;
+    constexpr double kMostMicroseconds = 4e12;  // an end is the sum of two
     constexpr double kTicks = 1e6;
     return std::llround(required(event, key, kMostMicroseconds, place) * kTicks);
   }

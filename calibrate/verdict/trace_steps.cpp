@@ -48,10 +48,13 @@ double length_of(const Intervals& spans) {
   return sum;
 }
 
+// Of joined spans.
 Intervals within(const Intervals& spans, const Interval& window) {
   Intervals all;
-  for (const Interval& span : spans) {
-    const Interval cut = {std::max(span.start, window.start), std::min(span.end, window.end)};
+  auto span = std::lower_bound(spans.begin(), spans.end(), window.start,
+                               [](const Interval& one, double time) { return one.end <= time; });
+  for (; span != spans.end() && span->start < window.end; ++span) {
+    const Interval cut = {std::max(span->start, window.start), std::min(span->end, window.end)};
     if (cut.end > cut.start) all.push_back(cut);
   }
   return all;
@@ -95,14 +98,37 @@ class StepCutter {
     events_.rank.tells_host = !events_.launches.empty();
     events_.data = joined(std::move(events_.data));
     events_.memory = joined(std::move(events_.memory));
+    for (const TracedKernel& kernel : events_.kernels) {
+      latest_.push_back(latest_.empty() ? kernel.span.end : std::max(latest_.back(), kernel.span.end));
+    }
   }
 
   TracedRank cut(double step_s) {
-    for (const auto& [name, window] : windows(step_s)) events_.rank.steps.push_back(step_of(name, window));
+    std::vector<std::size_t> open;  // kernels of the step, by place
+    std::size_t next = 0;
+    for (const auto& [name, window] : windows(step_s)) {
+      const double begin = window.start;
+      open.erase(std::remove_if(open.begin(), open.end(),
+                                [&](std::size_t place) { return events_.kernels[place].span.end <= begin; }),
+                 open.end());
+      for (; next < events_.kernels.size() && events_.kernels[next].span.start < window.end; ++next) {
+        if (events_.kernels[next].span.end > begin) open.push_back(next);
+      }
+      events_.rank.steps.push_back(step_of(name, window, open));
+    }
     return std::move(events_.rank);
   }
 
  private:
+  bool is_busy(const Interval& window) const {
+    const auto after =
+        std::lower_bound(events_.kernels.begin(), events_.kernels.end(), window.end,
+                         [](const TracedKernel& kernel, double time) { return kernel.span.start < time; });
+    const auto before = static_cast<std::size_t>(after - events_.kernels.begin());
+    return before > 0 && latest_[before - 1] > window.start;
+  }
+
+  // In order: none ends or begins before the one before it does.
   std::vector<std::pair<std::string, Interval>> windows(double step_s) {
     auto& marks = events_.marks;
     std::sort(marks.begin(), marks.end(), [](const auto& a, const auto& b) { return a.second.start < b.second.start; });
@@ -110,14 +136,11 @@ class StepCutter {
     for (std::size_t index = 0; index < marks.size(); ++index) {
       Interval span = marks[index].second;
       if (index + 1 < marks.size()) span.end = marks[index + 1].second.start;
-      const bool busy = std::any_of(events_.kernels.begin(), events_.kernels.end(), [&](const TracedKernel& kernel) {
-        return kernel.span.end > span.start && kernel.span.start < span.end;
-      });
-      if (busy && span.end > span.start) all.emplace_back(marks[index].first, span);
+      if (span.end > span.start && is_busy(span)) all.emplace_back(marks[index].first, span);
     }
     if (!all.empty()) return all;
     Interval whole = events_.kernels.front().span;
-    for (const TracedKernel& kernel : events_.kernels) whole.end = std::max(whole.end, kernel.span.end);
+    whole.end = latest_.back();
     const double length = whole.end - whole.start;
     constexpr double kMostSteps = 10'000.0;
     const double steps = step_s > 0.0 ? std::clamp(std::round(length / step_s), 1.0, kMostSteps) : 1.0;
@@ -127,13 +150,14 @@ class StepCutter {
     return all;
   }
 
-  TracedStep step_of(const std::string& name, const Interval& window) const {
+  TracedStep step_of(const std::string& name, const Interval& window, const std::vector<std::size_t>& places) const {
     TracedStep step;
     step.name = name;
     step.time_s = window.end - window.start;
     Intervals compute;
     Intervals communication;
-    for (const TracedKernel& kernel : events_.kernels) {
+    for (const std::size_t place : places) {
+      const TracedKernel& kernel = events_.kernels[place];
       const Interval cut = {std::max(kernel.span.start, window.start), std::min(kernel.span.end, window.end)};
       if (cut.end <= cut.start) continue;
       const bool communicates = kernel.work == TraceWork::kCommunication;
@@ -222,6 +246,7 @@ class StepCutter {
   }
 
   TracedEvents events_;
+  std::vector<double> latest_;  // end of a kernel and of all that began before it
 };
 
 // A Kineto trace, event by event.

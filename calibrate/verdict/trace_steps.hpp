@@ -113,10 +113,11 @@ TracedRank read_traced_rank(std::istream& stream, const std::string& file, doubl
 std::vector<TracedRank> traced_run(const std::vector<Timeline>& steps, const std::string& file, double step_s);
 
 /// Reads a Chakra execution trace (MLCommons, schema/protobuf/et_def.proto 0.0.4: GlobalMetadata and Nodes, each behind
-/// its length). Work of the device is COMP, MEM_LOAD, MEM_STORE and COMM nodes but those with is_cpu_op; these are the
-/// host's. Where no node says when it began, a node begins when those that it depends on have ended: what other ranks
-/// hold up is then unknown, and communication lasts as long as its nodes say. The rank is that of the file's name,
-/// "llama.3.et". Throws ConfigError with the file and the byte: what is no such message, or holds no duration.
+/// its length; the metadata has a version, or attributes alone). Work of the device is COMP, MEM_LOAD, MEM_STORE and
+/// COMM nodes but those with is_cpu_op; these are the host's. Where no node says when it began, a node begins when
+/// those that it depends on have ended: what other ranks hold up is then unknown, and communication lasts as long as
+/// its nodes say. The rank is that of the file's name, "llama.3.et" or "llama.3.et.gz". Throws ConfigError with the
+/// file: what is no such message, or holds no duration.
 TracedRank read_chakra_steps(std::istream& stream, const std::string& file, double step_s);
 
 /// Reads the SQLite export of Nsight Systems (nsys export --type sqlite; schemas of 2020 to 2026): kernels, copies and

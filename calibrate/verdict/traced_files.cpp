@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <istream>
 #include <map>
 #include <memory>
 #include <set>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
@@ -34,7 +37,7 @@ class Database {
  public:
   explicit Database(const std::string& path) : path_(path) {
     // Immutable: no file beside it is looked for, or made.
-    std::string uri = "file:";
+    std::string uri = path.compare(0, 1, "/") == 0 ? "file://" : "file:";  // else a second slash begins a host
     for (const char letter : path) {
       if (letter == '?' || letter == '#' || letter == '%') {
         uri += fmt::format("%{:02x}", static_cast<unsigned>(letter));
@@ -52,9 +55,13 @@ class Database {
     sqlite3_db_config(opened, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
     constexpr int kLongestText = 1 << 24;
     sqlite3_limit(opened, SQLITE_LIMIT_LENGTH, kLongestText);
+    // No row takes less; a damaged file may have the same ones in many places.
+    constexpr std::uintmax_t kLeastOfRow = 4;
+    std::error_code ignored;
+    most_rows_ = std::filesystem::file_size(path, ignored) / kLeastOfRow;
   }
 
-  /// One row at a time. `query` is ours: nothing of the file is in it.
+  /// One row at a time, of one table. `query` is ours: nothing of the file is in it.
   template <class Row>
   void each(const std::string& query, const Row& row) const {
     sqlite3_stmt* prepared = nullptr;
@@ -62,7 +69,11 @@ class Database {
     const std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> statement(prepared, &sqlite3_finalize);
     if (code != SQLITE_OK) fail();
     int stepped = sqlite3_step(prepared);
-    for (; stepped == SQLITE_ROW; stepped = sqlite3_step(prepared)) row(prepared);
+    std::uintmax_t rows = 0;
+    for (; stepped == SQLITE_ROW; stepped = sqlite3_step(prepared)) {
+      if (++rows > most_rows_) refuse_at(path_, "has a table of more rows than the file has room for", "");
+      row(prepared);
+    }
     if (stepped != SQLITE_DONE) fail();
   }
 
@@ -91,6 +102,7 @@ class Database {
   }
 
   std::string path_;
+  std::uintmax_t most_rows_ = 0;
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> handle_{nullptr, &sqlite3_close};
 };
 
@@ -103,12 +115,12 @@ std::string column_of(const std::set<std::string>& columns, const std::vector<co
 }
 
 struct HostRange {
-  std::string name;
+  std::string_view name;
   TracedSpan span;
 };
 
 // Of "ProfilerStep#3", "iteration 12", "step_7" or "Step: 4" the word, where it is one for a step; else nothing.
-std::string step_word(const std::string& name) {
+std::string step_word(std::string_view name) {
   const std::string lower = lower_case(name);
   for (const std::string_view word :
        {"profilerstep", "train_step", "training_step", "global_step", "iteration", "step", "iter"}) {
@@ -178,6 +190,7 @@ class NsightReader {
 
   std::vector<TracedRank> ranks(double step_s) {
     refuse_whole_graphs();
+    read_texts();
     read_ranges();
     read_calls();
     read_work("CUPTI_ACTIVITY_KIND_KERNEL", {"demangledName", "shortName", "name"}, "kernel");
@@ -203,7 +216,7 @@ class NsightReader {
   struct Call {
     std::int64_t thread = 0;
     TracedSpan span;
-    std::string name;
+    std::string_view name;
   };
 
   // Nsight's serial numbers of threads have the thread in their last 24 bits.
@@ -217,22 +230,37 @@ class NsightReader {
     });
   }
 
-  std::string names_of(const std::string& column) const {
-    const bool told = column != "NULL" && !database_.columns("StringIds").empty();
-    return told ? " LEFT JOIN StringIds s ON s.id = " + column : " LEFT JOIN (SELECT NULL AS value) s";
+  // Each text once, however many events have it.
+  std::string_view kept(std::string text) { return *names_.insert(std::move(text)).first; }
+
+  void read_texts() {
+    if (database_.columns("StringIds").empty()) return;
+    database_.each(fmt::format("SELECT id, substr(value, 1, {}) FROM StringIds", kLongestName), [&](sqlite3_stmt* row) {
+      const std::int64_t id = Database::whole(row, 0);
+      if (texts_.count(id) == 0) texts_.emplace(id, kept(Database::text(row, 1)));
+    });
+  }
+
+  // By the number in the column.
+  std::string_view text_of(sqlite3_stmt* row, int column) const {
+    if (sqlite3_column_type(row, column) == SQLITE_NULL) return {};
+    const auto found = texts_.find(Database::whole(row, column));
+    return found == texts_.end() ? std::string_view() : found->second;
   }
 
   void read_ranges() {
     const std::set<std::string> columns = database_.columns("NVTX_EVENTS");
     if (columns.empty()) return;
-    std::string query = fmt::format(
-        "SELECT t.start, t.\"end\", {}, coalesce({}, s.value) FROM NVTX_EVENTS t{} WHERE t.\"end\" > t.start",
-        column_of(columns, {"globalTid"}, "0"), column_of(columns, {"text"}, "NULL"),
-        names_of(column_of(columns, {"textId"}, "NULL")));
+    std::string query =
+        fmt::format("SELECT t.start, t.\"end\", {}, substr({}, 1, {}), {} FROM NVTX_EVENTS t WHERE t.\"end\" > t.start",
+                    column_of(columns, {"globalTid"}, "0"), column_of(columns, {"text"}, "NULL"), kLongestName,
+                    column_of(columns, {"textId"}, "NULL"));
     // Ranges that are pushed and popped, and those that start and end.
     if (columns.count("eventType") != 0) query += " AND t.eventType IN (59, 60)";
     database_.each(query, [&](sqlite3_stmt* row) {
-      ranges_[Database::whole(row, 2)].push_back({Database::text(row, 3), Database::span(row, 0)});
+      const bool by_id = sqlite3_column_type(row, 3) == SQLITE_NULL;
+      const std::string_view name = by_id ? text_of(row, 4) : kept(Database::text(row, 3));
+      ranges_[Database::whole(row, 2)].push_back({name, Database::span(row, 0)});
     });
     std::map<std::int64_t, int> own;  // threads of each process that are ranks
     for (const auto& [thread, ranges] : ranges_) own[process_of(thread)] += is_of_own_run(ranges) ? 1 : 0;
@@ -244,38 +272,38 @@ class NsightReader {
   void read_calls() {
     const std::set<std::string> columns = database_.columns("CUPTI_ACTIVITY_KIND_RUNTIME");
     if (columns.empty()) return;
-    database_.each(fmt::format("SELECT t.start, t.\"end\", {}, {}, s.value FROM CUPTI_ACTIVITY_KIND_RUNTIME t{}",
-                               column_of(columns, {"globalTid"}, "0"), column_of(columns, {"correlationId"}, "NULL"),
-                               names_of(column_of(columns, {"nameId"}, "NULL"))),
-                   [&](sqlite3_stmt* row) {
-                     const std::int64_t thread = Database::whole(row, 2);
-                     calls_[{process_of(thread), Database::whole(row, 3)}] = {thread, Database::span(row, 0),
-                                                                              Database::text(row, 4)};
-                   });
+    database_.each(
+        fmt::format("SELECT t.start, t.\"end\", {}, {}, {} FROM CUPTI_ACTIVITY_KIND_RUNTIME t",
+                    column_of(columns, {"globalTid"}, "0"), column_of(columns, {"correlationId"}, "NULL"),
+                    column_of(columns, {"nameId"}, "NULL")),
+        [&](sqlite3_stmt* row) {
+          const std::int64_t thread = Database::whole(row, 2);
+          calls_[{process_of(thread), Database::whole(row, 3)}] = {thread, Database::span(row, 0), text_of(row, 4)};
+        });
   }
 
   void read_work(const std::string& table, const std::vector<const char*>& names, const std::string& what) {
     const std::set<std::string> columns = database_.columns(table);
     if (columns.empty()) return;
     const bool copies = names.empty();
-    database_.each(
-        fmt::format("SELECT t.start, t.\"end\", {}, {}, {}, s.value FROM {} t{}",
-                    column_of(columns, {"globalPid"}, "0"), column_of(columns, {"deviceId"}, "0"),
-                    column_of(columns, {"correlationId"}, "NULL"), table, names_of(column_of(columns, names, "NULL"))),
-        [&](sqlite3_stmt* row) {
-          const TracedSpan span = Database::span(row, 0);
-          if (span.end < span.start) refuse_at(database_.path(), "a " + what + " ends before it starts", "");
-          const std::int64_t process = Database::whole(row, 2);
-          const std::int64_t id = Database::whole(row, 4);
-          const auto call = calls_.find({process, id});
-          Place place = {process, Database::whole(row, 3), 0};
-          if (call != calls_.end() && threaded_.count(process) != 0) std::get<2>(place) = call->second.thread;
-          TracedEvents& events = found_[place];
-          const std::string name = Database::text(row, 5);
-          events.add_kernel(name.empty() ? what : name, copies, span,
-                            call == calls_.end() ? std::nullopt : std::optional(id), "", 0);
-          if (call != calls_.end()) events.launches.emplace(id, call->second.span.start);
-        });
+    database_.each(fmt::format("SELECT t.start, t.\"end\", {}, {}, {}, {} FROM {} t",
+                               column_of(columns, {"globalPid"}, "0"), column_of(columns, {"deviceId"}, "0"),
+                               column_of(columns, {"correlationId"}, "NULL"), column_of(columns, names, "NULL"), table),
+                   [&](sqlite3_stmt* row) {
+                     const TracedSpan span = Database::span(row, 0);
+                     if (span.end < span.start) refuse_at(database_.path(), "a " + what + " ends before it starts", "");
+                     const std::int64_t process = Database::whole(row, 2);
+                     const std::int64_t id = Database::whole(row, 4);
+                     const auto call = calls_.find({process, id});
+                     Place place = {process, Database::whole(row, 3), 0};
+                     if (call != calls_.end() && threaded_.count(process) != 0)
+                       std::get<2>(place) = call->second.thread;
+                     TracedEvents& events = found_[place];
+                     const std::string name(text_of(row, 5));
+                     events.add_kernel(name.empty() ? what : name, copies, span,
+                                       call == calls_.end() ? std::nullopt : std::optional(id), "", 0);
+                     if (call != calls_.end()) events.launches.emplace(id, call->second.span.start);
+                   });
   }
 
   // Of the process, or of the thread alone where that is the rank.
@@ -286,26 +314,30 @@ class NsightReader {
     bool own = false;
     for (const auto& [thread, ranges] : ranges_) {
       if (!belongs(thread)) continue;
-      for (const HostRange& range : ranges) events.add_host(range.name, range.span);
+      for (const HostRange& range : ranges) events.add_host(std::string(range.name), range.span);
       if (own) continue;
       own = is_of_own_run(ranges);
       std::vector<std::pair<std::string, TracedSpan>> marks = own ? own_marks(ranges) : named_marks(ranges);
       if (own || marks_length(marks) > marks_length(events.marks)) events.marks = std::move(marks);
     }
     for (const auto& [id, call] : calls_) {
-      if (belongs(call.thread)) events.add_host(call.name, call.span);
+      if (belongs(call.thread)) events.add_host(std::string(call.name), call.span);
     }
   }
 
   std::string device_name() const {
     std::string name;
     if (database_.columns("TARGET_INFO_GPU").count("name") == 0) return name;
-    database_.each("SELECT name FROM TARGET_INFO_GPU LIMIT 1",
+    database_.each(fmt::format("SELECT substr(name, 1, {}) FROM TARGET_INFO_GPU LIMIT 1", kLongestName),
                    [&](sqlite3_stmt* row) { name = Database::text(row, 0); });
     return name;
   }
 
+  static constexpr int kLongestName = 256;
+
   Database database_;
+  std::unordered_set<std::string> names_;
+  std::unordered_map<std::int64_t, std::string_view> texts_;     // of StringIds, by id
   std::map<std::int64_t, std::vector<HostRange>> ranges_;        // by thread
   std::map<std::pair<std::int64_t, std::int64_t>, Call> calls_;  // by process and correlation
   std::set<std::int64_t> threaded_;                              // processes whose threads are ranks
@@ -341,6 +373,19 @@ std::string whole_text(std::istream& stream, const std::string& path) {
   return text;
 }
 
+// A length, the key of the first field of a message, and its length: no text has such letters there.
+bool begins_as_message(std::string_view head) {
+  constexpr std::size_t kMostBytes = 4;  // of a length
+  constexpr char kVersion = 0x0a;
+  constexpr char kAttribute = 0x12;
+  std::size_t key = 0;
+  while (key < head.size() && (static_cast<unsigned char>(head[key]) & 0x80U) != 0) ++key;
+  if (++key > kMostBytes || key + 1 >= head.size()) return false;
+  const char next = head[key + 1];
+  if (head[key] == kAttribute) return next != 0;
+  return head[key] == kVersion && next > 0 && next < ' ' && next != '\n' && next != '\t' && next != '\r';
+}
+
 }  // namespace
 
 TraceFormat trace_format_of(const std::string& path) {
@@ -355,11 +400,7 @@ TraceFormat trace_format_of(const std::string& path) {
   if (head.compare(0, kDatabase.size(), kDatabase) == 0) return TraceFormat::kNsight;
   if (has("\"flopcast.measurement/1\"")) return TraceFormat::kOwnRun;
   if (has("\"tool\":\"flopcast")) return TraceFormat::kOwnTrace;
-  // A length, the first field of a message, and the length of a version: no text has such a letter there.
-  constexpr char kFirstField = 0x0a;
-  const char third = head.size() > 2 && head[1] == kFirstField ? head[2] : '\0';
-  const bool message = third > 0 && third < ' ' && third != '\n' && third != '\t' && third != '\r';
-  return message ? TraceFormat::kChakra : TraceFormat::kKineto;
+  return begins_as_message(head) ? TraceFormat::kChakra : TraceFormat::kKineto;
 }
 
 std::vector<TracedRank> read_traced_file(const std::string& path, double step_s) {

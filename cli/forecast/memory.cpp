@@ -38,6 +38,8 @@ LoadedJob with_one_microbatch(LoadedJob loaded) {
   nlohmann::json& layout = root["layout"];
   if (layout.is_null()) layout = nlohmann::json::object();
   if (!layout.is_object() || layout.contains("global_batch_size") || layout.contains("accumulation")) return loaded;
+  // How many a pipeline holds at a time is its schedule's, up to the batch.
+  if (layout.value("pp", nlohmann::json(1)) != 1) return loaded;
   layout["accumulation"] = 1;
   loaded.notes.emplace_back("layout.accumulation is 1: give --gbs N for another");
   return loaded;

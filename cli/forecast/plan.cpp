@@ -6,7 +6,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
@@ -18,6 +21,7 @@
 #include "cli/options/figure_options.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
+#include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
 #include "model/job/typed_words.hpp"
 #include "model/units/quantity.hpp"
@@ -50,6 +54,8 @@ class PlanFlags {
   bool has_headroom() const { return headroom_.has_value(); }
   bool verbose() const { return verbose_; }
   bool methods() const { return methods_; }
+  // The flags given that --methods, which fixes the GPUs and shows the best layouts alone, has no use for.
+  std::vector<std::string> not_of_methods() const;
   // Throws ConfigError on flags that contradict each other, or that need tokens or a price the job does not have.
   PlanOptions options(const Job& job, const JobOptions& asked) const;
   int threads() const;
@@ -128,6 +134,18 @@ void PlanFlags::apply(SearchSpace& space) const {
     }
     space.schedules.push_back(schedule_choice(text));
   }
+}
+
+std::vector<std::string> PlanFlags::not_of_methods() const {
+  std::vector<std::string> given;
+  for (const auto& [there, flag] :
+       {std::pair(figure_.file().has_value(), "--svg"), std::pair(page_.wanted(), "--html"),
+        std::pair(max_gpus_.has_value(), "--max-gpus"), std::pair(min_gpus_, "--min-gpus"),
+        std::pair(objective_ == "gpus", "--objective gpus"), std::pair(top_.has_value(), "--top"),
+        std::pair(whole_front_, "--whole-front"), std::pair(verbose_, "--verbose")}) {
+    if (there) given.emplace_back(flag);
+  }
+  return given;
 }
 
 double PlanFlags::memory_limit() const {
@@ -371,8 +389,8 @@ bool layout_says(const LoadedJob& loaded, const char* key) {
   return layout != loaded.root->end() && layout->is_object() && layout->contains(key);
 }
 
-// The job with a method of fine-tuning; what it says of others is left out.
-JsonValue with_method(const JsonValue& root, FinetuneMethod method) {
+// The job with a method of fine-tuning; what it says of others is left out. `own` is the job's method.
+JsonValue with_method(const JsonValue& root, FinetuneMethod method, FinetuneMethod own) {
   nlohmann::json changed = *root;
   nlohmann::json& training = changed["training"];
   if (!training.is_object()) training = nlohmann::json::object();
@@ -381,7 +399,7 @@ JsonValue with_method(const JsonValue& root, FinetuneMethod method) {
   const bool adapts = method == FinetuneMethod::kLora || method == FinetuneMethod::kQlora;
   const bool all = method == FinetuneMethod::kFull;
   for (const char* key : {"base", "double_quant"}) {
-    if (method != FinetuneMethod::kQlora || finetune.value("method", "qlora") != "qlora") finetune.erase(key);
+    if (method != own) finetune.erase(key);
   }
   for (const char* key : {"rank", "alpha", "targets", "dropout"}) {
     if (!adapts) finetune.erase(key);
@@ -403,26 +421,24 @@ void keep_devices(const Job& job, int devices, nlohmann::json& root) {
   }
 }
 
-// Fine-tuning methods by rows, numbers of GPUs by columns: the best layout's step and memory.
-Table methods_table(const LoadedJob& loaded, const Job& job, const PlanFlags& flags, const JobOptions& asked,
-                    const ParallelFor& parallel_for) {
-  Table table;
-  table.title = fmt::format("{} on GPUs of {}: the best step and its memory", job.model.name, job.cluster.name);
-  table.columns = {text_column("method")};
-  std::vector<int> sizes;
+// A method of fine-tuning on so many GPUs of a node: the best layout, none where none fits.
+struct MethodOnGpus {
+  FinetuneMethod method = FinetuneMethod::kFull;
+  int gpus = 1;
+  std::optional<PlannedLayout> best;
+};
+
+// By methods, then by numbers of GPUs.
+std::vector<MethodOnGpus> plan_methods(const LoadedJob& loaded, const Job& job, const PlanFlags& flags,
+                                       const JobOptions& asked, const ParallelFor& parallel_for) {
   constexpr int kMost = 8;
-  constexpr double kTight = 0.95;
-  for (int devices = 1; devices <= std::min(kMost, job.cluster.devices_per_node); devices *= 2) {
-    sizes.push_back(devices);
-    table.columns.push_back({fmt::format("{} GPU{}", devices, devices > 1 ? "s" : ""), Align::kLeft,
-                             fmt::format("gpus_{}", devices), false});
-  }
+  const FinetuneMethod own = job.training.finetune ? job.training.finetune->method : FinetuneMethod::kFull;
+  std::vector<MethodOnGpus> all;
   for (const FinetuneMethod method :
        {FinetuneMethod::kFull, FinetuneMethod::kFreeze, FinetuneMethod::kLora, FinetuneMethod::kQlora}) {
-    std::vector<std::string> row = {std::string(name_of(method))};
-    for (const int devices : sizes) {
-      nlohmann::json root = *with_method(loaded.root, method);
-      keep_devices(job, devices, root);
+    for (int gpus = 1; gpus <= std::min(kMost, job.cluster.devices_per_node); gpus *= 2) {
+      nlohmann::json root = *with_method(loaded.root, method, own);
+      keep_devices(job, gpus, root);
       PlanQuestion question = read_question(root, loaded.origins);
       flags.apply(question.space);
       keep_runnable(question.job, flags.chooses_schedules(), question.space);
@@ -430,20 +446,64 @@ Table methods_table(const LoadedJob& loaded, const Job& job, const PlanFlags& fl
       options.nodes = {question.job.cluster.nodes};
       options.search.memory_limit = flags.memory_limit();
       const SearchResult found = plan(question.job, question.space, options, parallel_for);
-      if (found.ranked.empty()) {
-        row.emplace_back("no");
-        continue;
-      }
-      const PlannedLayout& best = found.ranked.front();
-      row.push_back(fmt::format("{}, {:.1f} GiB{}", time_in_seconds(best.time_s), gibibytes(Bytes(best.memory_bytes)),
-                                best.memory_share > kTight ? " (tight)" : ""));
+      all.push_back({method, gpus, found.ranked.empty() ? std::nullopt : std::optional(found.ranked.front())});
     }
-    table.rows.push_back(std::move(row));
+  }
+  return all;
+}
+
+// Methods by rows, numbers of GPUs by columns: the best layout's step and memory.
+Table methods_table(const std::vector<MethodOnGpus>& all, const Job& job, const PlanFlags& flags) {
+  Table table;
+  table.title = fmt::format("{} on GPUs of {}: the best step and its memory", job.model.name, job.cluster.name);
+  table.columns = {text_column("method")};
+  constexpr double kTight = 0.95;
+  for (const MethodOnGpus& one : all) {
+    if (one.method == all.front().method) {
+      table.columns.push_back({fmt::format("{} GPU{}", one.gpus, one.gpus > 1 ? "s" : ""), Align::kLeft,
+                               fmt::format("gpus_{}", one.gpus), false});
+    }
+    if (one.gpus == all.front().gpus) table.rows.push_back({std::string(name_of(one.method))});
+    const std::optional<PlannedLayout>& best = one.best;
+    table.rows.back().push_back(!best ? "no"
+                                      : fmt::format("{}, {:.1f} GiB{}", time_in_seconds(best->time_s),
+                                                    gibibytes(Bytes(best->memory_bytes)),
+                                                    best->memory_share > kTight ? " (tight)" : ""));
   }
   table.notes.push_back(fmt::format("of {:.0f} GiB each; no: no layout fits{}",
                                     gibibytes(job.cluster.device.memory_capacity),
                                     flags.has_headroom() ? "" : " with 5 % of the memory to spare"));
   return table;
+}
+
+Table methods_rows(const std::vector<MethodOnGpus>& all) {
+  Table table;
+  table.columns = {text_column("method"), number_column("GPUs", "gpus"), text_column("fits"),
+                   number_column("time s", "time_s"), number_column("memory GiB", "memory_gib")};
+  for (const MethodOnGpus& one : all) {
+    table.rows.push_back({std::string(name_of(one.method)), fmt::format("{}", one.gpus), one.best ? "yes" : "no",
+                          one.best ? fmt::format("{:.6g}", one.best->time_s) : "",
+                          one.best ? fmt::format("{:.6g}", gibibytes(Bytes(one.best->memory_bytes))) : ""});
+  }
+  return table;
+}
+
+// An object for each method and number of GPUs; time and memory are null where nothing fits.
+std::string write_methods(const std::vector<MethodOnGpus>& all) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const MethodOnGpus& one : all) {
+    nlohmann::ordered_json row = {{"method", name_of(one.method)},
+                                  {"gpus", one.gpus},
+                                  {"fits", one.best.has_value()},
+                                  {"time_s", nullptr},
+                                  {"memory_gib", nullptr}};
+    if (one.best) {
+      row["time_s"] = one.best->time_s;
+      row["memory_gib"] = gibibytes(Bytes(one.best->memory_bytes));
+    }
+    rows.push_back(std::move(row));
+  }
+  return dumped(rows, 2) + "\n";
 }
 
 void narrow_to(LaunchProgram program, PlanQuestion& question, bool tells, const Streams& streams) {
@@ -515,14 +575,17 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
   require_named_cluster(loaded);
   PlanQuestion question = read_question(loaded.root, loaded.origins);
   if (flags.methods()) {
-    if (emit.program() || crew.shares) {
-      throw ConfigError(
-          {"--methods", "is a table beside each other, not one plan", "", "leave out --emit, and plan alone"});
+    std::vector<std::string> others = flags.not_of_methods();
+    if (emit.program()) others.emplace_back("--emit");
+    if (!others.empty() || crew.shares) {
+      throw ConfigError({"--methods", "compares the best layouts on one to eight GPUs of a node, and is no single plan",
+                         "", others.empty() ? "plan alone" : fmt::format("leave out {}", fmt::join(others, ", "))});
     }
-    const ParallelFor threads = threaded_for(flags.threads());
-    output.write(
-        {.tables = [&] { return std::vector<Table>{methods_table(loaded, question.job, flags, job, threads)}; }},
-        format);
+    const std::vector<MethodOnGpus> all = plan_methods(loaded, question.job, flags, job, threaded_for(flags.threads()));
+    output.write({.tables = [&] { return std::vector<Table>{methods_table(all, question.job, flags)}; },
+                  .rows = [&] { return methods_rows(all); },
+                  .json = [&] { return write_methods(all); }},
+                 format);
     return 0;
   }
   flags.apply(question.space);

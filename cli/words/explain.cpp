@@ -38,7 +38,8 @@ void add_layout(const Job& job, JobNumbers& all) {
   numbers["gbs"] = layout.global_batch_size;
   numbers["gpus"] = job.cluster.devices();
   numbers["nodes"] = job.cluster.nodes;
-  numbers["tokens_per_step"] = static_cast<double>(layout.global_batch_size) * job.training.sequence_length;
+  numbers["tokens_per_step"] =
+      static_cast<double>(sequences_of(job.training, layout.global_batch_size)) * job.training.sequence_length;
   numbers["zero"] = layout.zero;
   const Goodput goodput = goodput_of(Interruptions(), job.cluster.devices());
   const double mtbf_s = kGpuMtbf.value() / job.cluster.devices();

@@ -338,6 +338,27 @@ void read_device_profile_file(const Files& files, nlohmann::json& root, Origins&
   profile = std::move(values);
 }
 
+// "job.json" of "job.json:/training/optimizer"; a flag is its own.
+std::string source_of(const std::string& place) {
+  return place.substr(0, place.find(':'));
+}
+
+// An optimizer laid over a galore of an earlier source leaves that one's rank behind. A flag's rank is meant.
+void leave_out_other_rank(LoadedJob& loaded) {
+  const auto training = loaded.root->find("training");
+  if (training == loaded.root->end() || !training->is_object() || !training->contains("optimizer_rank")) return;
+  const nlohmann::json optimizer = training->value("optimizer", nlohmann::json());
+  if (!optimizer.is_string() || optimizer == "galore") return;
+  const std::string rank_at = loaded.origins.where("training.optimizer_rank");
+  const std::string optimizer_at = loaded.origins.where("training.optimizer");
+  const bool by_flag = loaded.origins.flags.count("training.optimizer_rank") > 0;
+  if (by_flag || source_of(rank_at) == source_of(optimizer_at)) return;
+  loaded.root["training"].erase("optimizer_rank");
+  loaded.origins.places.erase("training.optimizer_rank");
+  loaded.notes.push_back(fmt::format("{}: of no account, since {} sets training.optimizer to {}", rank_at, optimizer_at,
+                                     optimizer.get<std::string>()));
+}
+
 LoadedJob load_job(const std::vector<std::string>& names, const std::vector<FlagValue>& flags, const Files& files,
                    const ImportOptions& options) {
   ImportContext context = context_of(flags, files);
@@ -360,6 +381,7 @@ LoadedJob load_job(const std::vector<std::string>& names, const std::vector<Flag
   loaded.keys = std::move(all.keys);
   const nlohmann::json told_cluster = loaded.root->value("cluster", nlohmann::json());
   apply_flags(flags, loaded.root, loaded.origins);
+  leave_out_other_rank(loaded);
   join_cluster(told_cluster, loaded);
   read_model_path(context, loaded);
   if (options.strict) refuse_unmodelled(loaded);

@@ -240,6 +240,7 @@ void put_optimizer(JsonReader& object, const std::string& key, ImportedJob& impo
   if (starts_with("sgd")) {
     imported.put("training.optimizer", "sgd", object.place(key));
   } else if (starts_with("galore_adam")) {
+    if (has("8bit")) imported.warn_of(key, object.place(key), "galore is forecast with Adam's moments in full");
     imported.put("training.optimizer", "galore", object.place(key));
   } else if (lower == "muon") {
     imported.put("training.optimizer", "muon", object.place(key));

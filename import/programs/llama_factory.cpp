@@ -85,6 +85,10 @@ void read_frozen_layers(JsonReader& object, ImportedJob& imported) {
 void read_stage(JsonReader& object, ImportedJob& imported) {
   const auto stage = object.text("stage");
   const auto loss = object.text("pref_loss");
+  const std::vector<std::string> losses = {"sigmoid", "hinge", "ipo", "kto_pair", "orpo", "simpo"};
+  if (loss && std::find(losses.begin(), losses.end(), *loss) == losses.end()) {
+    object.fail("pref_loss", fmt::format("unknown value \"{}\"", *loss), choices_help(*loss, losses));
+  }
   if (!stage || *stage == "sft" || *stage == "pt") return;
   const bool alone = loss && (*loss == "orpo" || *loss == "simpo");
   if (*stage == "dpo") {
@@ -198,6 +202,10 @@ void read_other_optimizers(JsonReader& object, ImportedJob& imported) {
   if (!object.boolean("use_galore").value_or(false)) return;
   imported.put("training.optimizer", "galore", object.place("use_galore"));
   imported.put("training.optimizer_rank", rank, object.place("galore_rank"));
+  const std::string inner = lower_case(object.text("optim").value_or(""));
+  if (inner.find("8bit") != std::string::npos || inner.starts_with("adafactor")) {
+    imported.warn_of("optim", object.place("optim"), "galore is forecast with Adam's moments in full");
+  }
 }
 
 void read_llama_factory_compute(JsonReader& object, const ImportContext& context, ImportedJob& imported) {

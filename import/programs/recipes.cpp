@@ -119,6 +119,7 @@ class RecipeReader {
   void read_layer_choice();
   void read_adapter();
   void read_packing();
+  void read_preference();
   int whole_leaf(const std::string& path, int otherwise) const;
   void finish();
 
@@ -165,6 +166,7 @@ void RecipeReader::read_named(const std::string& path, const nlohmann::json& val
     put_all(known.at("fields"), path);
     if (known.contains("warning"))
       out_.warnings.push_back(fmt::format("{}: {}", place(path), known.at("warning").get<std::string>()));
+    if (known.at("fields").empty()) return;
     out_.notes.push_back(fmt::format("{}: {} is taken for what its name says", place(path), shown_value(value)));
     return;
   }
@@ -472,6 +474,66 @@ void RecipeReader::read_adapter() {
   put_adapter(adapter, out_);
 }
 
+// One loss may be several trainers': what is told of a trainer that has no reference decides. The rule "preference":
+//   loss         the leaf of the loss, or of a list of them
+//   methods      a method, or none for the loss of the next token, with the losses that are its
+//   usual        the method where the reference alone is told of
+//   precomputed  the leaf that tells whether the reference's answers are there already
+//   alone        leaves of a trainer without a reference, which is forecast as "alone_method"
+void RecipeReader::read_preference() {
+  const auto rule = recipe_.rules.find("preference");
+  if (rule == recipe_.rules.end()) return;
+  const auto leaf = [&](const std::string& path) -> const nlohmann::json* {
+    const auto found = leaves_.find(path);
+    if (found == leaves_.end()) return nullptr;
+    of_adapter_.insert(path);
+    return found->second.is_null() || found->second == "auto" ? nullptr : &found->second;
+  };
+  std::string method;
+  std::string where;
+  const std::string path = rule->at("loss").get<std::string>();
+  if (const nlohmann::json* told = leaf(path)) {
+    const bool several = told->is_array() && !told->empty();
+    const nlohmann::json& first = several ? told->front() : *told;
+    const std::string loss = lower_case(first.is_string() ? first.get<std::string>() : dumped(first));
+    bool known = false;
+    for (const auto& item : rule->at("methods").items()) {
+      std::istringstream losses(item.value().get<std::string>());
+      for (std::string word; losses >> word;) {
+        if (word != loss) continue;
+        known = true;
+        method = item.key();
+      }
+    }
+    where = place(path);
+    if (!known) {
+      out_.warn_of(path, where, fmt::format("{}; give --preference METHOD for one that is", shown_value(first)));
+    } else if (several && told->size() > 1) {
+      out_.warn_of(path, where, fmt::format("of several losses the first, {}, is forecast", loss));
+    }
+  }
+  for (const nlohmann::json& key : rule->at("alone")) {
+    const std::string alone = key.get<std::string>();
+    if (leaf(alone) == nullptr) continue;
+    method = rule->at("alone_method").get<std::string>();
+    where = place(alone);
+  }
+  const std::string precomputed = rule->at("precomputed").get<std::string>();
+  const nlohmann::json* there = leaf(precomputed);
+  if (there != nullptr && !there->is_boolean()) {
+    fail(precomputed, fmt::format("{} is no boolean", shown_value(*there)), "expected true or false");
+  }
+  const bool without_pass = there != nullptr && *there == true;
+  if (without_pass && method.empty() && leaf(path) == nullptr) {
+    method = rule->at("usual").get<std::string>();
+    where = place(precomputed);
+    out_.notes.push_back(fmt::format("{} is absent: {}, {}'s default", place(path), method, recipe_.program));
+  }
+  if (!method.empty()) out_.put("training.preference.method", method, where);
+  const bool learns = !method.empty() || context_.has("training.preference.method");
+  if (without_pass && learns) out_.put("training.preference.reference", false, place(precomputed));
+}
+
 // Samples of several lengths: packed in sequences where the key "packed" says so.
 void RecipeReader::read_packing() {
   const auto keys = recipe_.rules.find("packing");
@@ -541,10 +603,13 @@ ImportedJob RecipeReader::read() {
   }
   read_adapter();
   read_packing();
+  read_preference();
   KeyJudge judge(table_, out_);
   for (const auto& [path, value] : leaves_) {
     if (of_adapter_.count(path) > 0) {
-      out_.keys.read.push_back(path);
+      const std::vector<std::string>& told = out_.keys.not_modelled;
+      const bool warned = std::find(told.begin(), told.end(), path) != told.end();
+      if (!warned) out_.keys.read.push_back(path);
       continue;
     }
     const bool silent = value.is_null() || value == "auto" || value == "null";

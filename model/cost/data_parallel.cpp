@@ -18,23 +18,19 @@ Bytes gathered_weight(const Training& training) {
 
 // Adam reads the gradient and reads and writes both moments and the fp32 weight, then writes the weight; the gradient
 // norm reads the gradient once more, and clearing it writes it.
-double optimizer_traffic_per_parameter(const Training& training, double state_bytes) {
-  const double state = 2 * state_bytes;
+double optimizer_traffic_per_parameter(const Training& training) {
+  const double state = 2 * optimizer_bytes_per_parameter(training);
   return state + 3 * training.stack.gradient_bytes + element_size(training.precision).value();
 }
 
-// Bytes of optimizer state per trained parameter, of which there are `parameters`.
-double state_per_parameter(const Training& training, double parameters, const MatrixUpdate& matrices) {
-  const double of_all = optimizer_bytes_per_parameter(training);
-  const bool by_matrix = training.optimizer == Optimizer::kMuon || training.optimizer == Optimizer::kGalore;
-  if (!by_matrix || parameters <= 0.0 || matrices.parameters <= 0.0) return of_all;
+// Bytes of state that muon and galore keep of so many trained parameters beside what optimizer_bytes_per_parameter
+// counts.
+double further_state(const Training& training, double parameters, const MatrixUpdate& matrices) {
   const double moment = training.stack.moment_bytes;
-  const double others = parameters - matrices.parameters;
-  const double further = training.optimizer == Optimizer::kMuon
-                             ? moment * others
-                             : 2.0 * moment * (others + matrices.projected) +
-                                   element_size(training.precision).value() * matrices.projections;
-  return of_all + further / parameters;
+  const double others = std::max(0.0, parameters - matrices.parameters);
+  if (training.optimizer == Optimizer::kMuon) return moment * others;
+  if (training.optimizer != Optimizer::kGalore) return 0.0;
+  return 2.0 * moment * (others + matrices.projected) + element_size(training.precision).value() * matrices.projections;
 }
 
 GroupPlacement two_pipeline_ranks(const PricingContext& pricing, int one, int other) {
@@ -121,10 +117,18 @@ double held_parameters(const Layout& layout, int shards, double parameters, doub
   return (parameters - expert_parameters) / shards + expert_parameters / expert_shards;
 }
 
+// The same of further_state.
+double held_further_state(const Layout& layout, const Training& training, double parameters, double expert_parameters,
+                          const MatrixUpdates& matrices) {
+  const double dense = further_state(training, parameters - expert_parameters, matrices.dense);
+  const double experts = further_state(training, expert_parameters, matrices.experts);
+  return held_parameters(layout, layout.optimizer_shards(), dense + experts, experts);
+}
+
 }  // namespace
 
 ModelStates model_states(const Layout& layout, const Training& training, double parameters, double expert_parameters,
-                         const FrozenWeights& frozen, const MatrixUpdate& matrices) {
+                         const FrozenWeights& frozen, const MatrixUpdates* matrices) {
   const auto held = [&](int shards) {
     return held_parameters(layout, shards, parameters - frozen.parameters, expert_parameters - frozen.experts);
   };
@@ -140,8 +144,12 @@ ModelStates model_states(const Layout& layout, const Training& training, double 
   const double element = element_size(training.precision).value();
   const double of_pass = stack.keeps_pass_gradients && stack.gradient_bytes > element ? element : 0.0;
   states.gradients = Bytes((stack.gradient_bytes + of_pass) * held(layout.gradient_shards()));
-  const double of_state = state_per_parameter(training, parameters - frozen.parameters, matrices);
-  states.optimizer = Bytes((of_state + stack.optimizer_gradient_bytes) * held(layout.optimizer_shards()));
+  states.optimizer = Bytes((optimizer_bytes_per_parameter(training) + stack.optimizer_gradient_bytes) *
+                           held(layout.optimizer_shards()));
+  if (matrices != nullptr) {
+    states.optimizer += Bytes(held_further_state(layout, training, parameters - frozen.parameters,
+                                                 expert_parameters - frozen.experts, *matrices));
+  }
   if (layout.offloads_optimizer()) states.optimizer = Bytes(0);
   return states;
 }
@@ -163,7 +171,7 @@ struct Holdings {
   double experts = 0.0;
   double low_rank_elements = 0.0;
   double table = 0.0;
-  MatrixUpdate matrices;
+  MatrixUpdates matrices;
   Traffic buckets;
   Seconds forward;  ///< of one microbatch through all its stages
   double tensors = 0.0;
@@ -171,9 +179,10 @@ struct Holdings {
   int stages = 0;
 
   bool as(const Holdings& other) const {
-    return parameters == other.parameters && matrices.parameters == other.matrices.parameters &&
-           experts == other.experts && low_rank_elements == other.low_rank_elements && table == other.table &&
-           tensors == other.tensors && buckets.time == other.buckets.time && forward == other.forward;
+    return parameters == other.parameters && matrices.dense.parameters == other.matrices.dense.parameters &&
+           matrices.experts.parameters == other.matrices.experts.parameters && experts == other.experts &&
+           low_rank_elements == other.low_rank_elements && table == other.table && tensors == other.tensors &&
+           buckets.time == other.buckets.time && forward == other.forward;
   }
 };
 
@@ -208,15 +217,38 @@ std::vector<Holdings> holdings_of(const PricingContext& pricing, const StepCosts
   return ranks;
 }
 
-// Products with whole matrices, and what brings gradients that are cut within them together.
-Traffic matrix_products(const PricingContext& pricing, const MatrixUpdate& matrices) {
+// The ranks a gradient is added up over: those that share its weights, in shards and copies of these.
+struct ReplicaGroups {
+  GroupPlacement shards;
+  GroupPlacement copies;
+};
+
+ReplicaGroups sharded_groups(const PricingContext& pricing, bool of_experts) {
   const Layout& layout = pricing.job.layout;
-  const double shards = layout.optimizer_shards();
+  const Cluster& cluster = pricing.job.cluster;
+  if (layout.data_parallel != DataParallel::kHsdp) {
+    return {of_experts ? expert_replicas(pricing) : pricing.replicas, {}};
+  }
+  const int ep = of_experts ? layout.ep : 1;
+  return {pricing.grid.expert_shard_placement(ep, layout.shards, cluster),
+          pricing.grid.expert_replica_placement(std::max(layout.shards, ep), cluster)};
+}
+
+// Products with whole matrices, and what brings gradients that are cut within them together.
+Traffic matrix_products(const PricingContext& pricing, const MatrixUpdates& matrices) {
+  const Layout& layout = pricing.job.layout;
   Traffic products;
-  products.time = matrices.products / shards;
-  if (layout.gradient_shards() == 1 || matrices.parameters <= 0.0) return products;
-  const Bytes held = element_size(pricing.job.training.precision) * (matrices.parameters / shards);
-  products += pricing.replica_collective(CollectiveKind::kAllToAll, held, pricing.replicas, 2);
+  for (const bool of_experts : {false, true}) {
+    const MatrixUpdate& update = of_experts ? matrices.experts : matrices.dense;
+    if (update.parameters <= 0.0) continue;
+    // The share of a rank, of one parameter.
+    const double share = held_parameters(layout, layout.optimizer_shards(), 1.0, of_experts ? 1.0 : 0.0);
+    products.time += update.products * share;
+    if (layout.gradient_shards() == 1) continue;
+    const Bytes held = element_size(pricing.job.training.precision) * (update.parameters * share);
+    products +=
+        pricing.replica_collective(CollectiveKind::kAllToAll, held, sharded_groups(pricing, of_experts).shards, 2);
+  }
   return products;
 }
 
@@ -263,8 +295,8 @@ FlushCosts price_flush(const PricingContext& pricing, const Holdings& holdings, 
   add_copies_reduction(pricing, rank, held, flush);
   add_embedding_reduction(pricing, holdings.table, flush);
   add_gradient_norm(pricing, flush);
-  const double of_state = state_per_parameter(training, flush.parameters, holdings.matrices);
-  const Bytes touched(held * optimizer_traffic_per_parameter(training, of_state));
+  const Bytes touched(held * optimizer_traffic_per_parameter(training) +
+                      2 * held_further_state(layout, training, flush.parameters, experts, holdings.matrices));
   if (layout.offloads_optimizer()) {
     const Cluster& cluster = pricing.job.cluster;
     const Bytes moved = element_size(training.precision) * held + Bytes(training.stack.gradient_bytes * held);
@@ -296,23 +328,6 @@ std::vector<FlushCosts> price_flushes(const PricingContext& pricing, const StepC
 }
 
 namespace {
-
-// The ranks a gradient is added up over: those that share its weights, in shards and copies of these.
-struct ReplicaGroups {
-  GroupPlacement shards;
-  GroupPlacement copies;
-};
-
-ReplicaGroups sharded_groups(const PricingContext& pricing, bool of_experts) {
-  const Layout& layout = pricing.job.layout;
-  const Cluster& cluster = pricing.job.cluster;
-  if (layout.data_parallel != DataParallel::kHsdp) {
-    return {of_experts ? expert_replicas(pricing) : pricing.replicas, {}};
-  }
-  const int ep = of_experts ? layout.ep : 1;
-  return {pricing.grid.expert_shard_placement(ep, layout.shards, cluster),
-          pricing.grid.expert_replica_placement(std::max(layout.shards, ep), cluster)};
-}
 
 struct UnitTraffic {
   Traffic gather;

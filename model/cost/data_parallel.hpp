@@ -10,10 +10,10 @@ namespace flopcast {
 /// Weights, gradients and optimizer state of one rank, in bytes. Ψ parameters, N replicas, e bytes a weight, g a
 /// gradient, K of optimizer state:
 ///   ZeRO 0  e·Ψ + g·Ψ + K·Ψ      1  K·Ψ/N      2  and g·Ψ/N      3 (= fsdp)  and e·Ψ/N
-/// With muon and galore K is that of their MatrixUpdate. A copy of the model as reference (holds_reference) counts as
-/// weights.
-/// hsdp cuts all three in `shards` parts. Published for e = g = 2, K = 12 (Rajbhandari et al. 1910.02054 §5, Table 1).
-/// Offloaded optimizer state counts nothing: it lives in the host's memory, whose size is not modelled.
+/// With muon and galore K is that of their MatrixUpdates; without these, the least it may be. A copy of the model as
+/// reference (holds_reference) counts as weights. hsdp cuts all three in `shards` parts. Published for e = g = 2, K =
+/// 12 (Rajbhandari et al. 1910.02054 §5, Table 1). Offloaded optimizer state counts nothing: it lives in the host's
+/// memory, whose size is not modelled.
 struct ModelStates {
   Bytes weights;
   Bytes gradients;
@@ -25,7 +25,7 @@ struct ModelStates {
 /// hsdp cut it.
 ModelStates model_states(const Layout& layout, const Training& training, double parameters,
                          double expert_parameters = 0.0, const FrozenWeights& frozen = {},
-                         const MatrixUpdate& matrices = {});
+                         const MatrixUpdates* matrices = nullptr);
 
 /// Communication inside the passes of a microbatch through `stage`: sharded weights (ZeRO 3, fsdp, hsdp), gradients
 /// reduced by every microbatch (ZeRO 2), nn.DataParallel. `runs` are the stage's, in order of the forward pass; the
@@ -63,7 +63,7 @@ void add_replica_passes(const PricingContext& pricing, int stage, const std::vec
 /// of a bidirectional schedule, of the tied table over first and last stage, the gradient norm over the ranks of one
 /// replica, the optimizer and, where it is sharded, handing out the new weights.
 /// Weights that are gathered by one collective a parameter take the latency of each, 16 at a time.
-/// With sharded optimizer state the products of a MatrixUpdate are shared out among the replicas, whole matrices to
+/// With sharded optimizer state the products of MatrixUpdates are shared out among the replicas, whole matrices to
 /// each (Megatron Core's layer-wise optimizer); where gradients are sharded within a matrix as well, their parts go to
 /// the rank that has it and the update comes back, two all-to-alls in the training format. An offloaded optimizer sends
 /// its gradients to the host, updates there at the speed of the node's memory, and takes the weights back, one after

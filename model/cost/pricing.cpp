@@ -27,6 +27,11 @@ void MatrixUpdate::add(const MatrixUpdate& other, double times) {
   products += other.products * times;
 }
 
+void MatrixUpdates::add(const MatrixUpdates& other, double times) {
+  dense.add(other.dense, times);
+  experts.add(other.experts, times);
+}
+
 GradientAmount& GradientAmount::operator+=(const GradientAmount& other) {
   parameters += other.parameters;
   low_rank_elements += other.low_rank_elements;

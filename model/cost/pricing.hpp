@@ -79,7 +79,7 @@ struct Section {
   double parameters = 0.0;
   double expert_parameters = 0.0;
   FrozenWeights frozen;
-  MatrixUpdate matrices;
+  MatrixUpdates matrices;
   Bytes dequantised;         ///< the largest weight that is widened where it is multiplied with
   TensorCollectives tensor;  ///< backward collectives that products may run beside
   Seconds tp_hidden;         ///< what of them does, in a full backward pass

@@ -163,9 +163,17 @@ MatrixUpdate matrix_update(const Operator& op, const PricingContext& pricing) {
   const double matrices = static_cast<double>(op.shape.batch);
   MatrixUpdate update;
   update.parameters = static_cast<double>(shorter) * static_cast<double>(longer) * matrices;
-  const double element = element_size(training.precision).value();
+  // Newton-Schulz runs in bf16 where weights have fp32, too.
+  const Device& device = pricing.job.cluster.device;
+  const bool narrower =
+      muon && training.precision == Precision::kFp32 && device.peak_of(Precision::kBf16).value() > 0.0;
+  const Precision precision = narrower ? Precision::kBf16 : training.precision;
+  const double element = element_size(precision).value();
+  std::optional<ComputeModel> bf16;
+  if (narrower) bf16.emplace(device, precision, training.stack, std::nullopt, pricing.compute.laws());
+  const ComputeModel& compute = bf16 ? *bf16 : pricing.compute;
   const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
-    return pricing.compute.gemm({m, n, k, op.shape.batch}, element);
+    return compute.gemm({m, n, k, op.shape.batch}, element);
   };
   if (muon) {
     constexpr double kSteps = 5.0;
@@ -209,7 +217,7 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
     if (op.of_experts) section.frozen.experts += op.frozen_parameters;
     if (op.of_experts) section.frozen.expert_weights += op.frozen_bytes;
     section.dequantised = std::max(section.dequantised, op.dequantised);
-    section.matrices.add(matrix_update(op, pricing_), 1.0);
+    (op.of_experts ? section.matrices.experts : section.matrices.dense).add(matrix_update(op, pricing_), 1.0);
     if (op.attention_core) {
       section.attention += times.forward;
       section.attention_backward += times.input_gradient + times.weight_gradient;

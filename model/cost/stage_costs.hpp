@@ -89,6 +89,14 @@ struct MatrixUpdate {
   void add(const MatrixUpdate& other, double times);
 };
 
+/// Replicas hold experts in other parts than the rest.
+struct MatrixUpdates {
+  MatrixUpdate dense;
+  MatrixUpdate experts;
+
+  void add(const MatrixUpdates& other, double times);
+};
+
 /// One layer with experts as it runs: what is computed between its exchanges, and these. The gradient of a combine goes
 /// to the experts, as long as a dispatch, and that of a dispatch comes back like a combine. Without what the host adds.
 struct ExpertLayer {
@@ -163,7 +171,7 @@ struct StageCosts {
   double parameters = 0.0;            ///< of this rank
   double expert_parameters = 0.0;     ///< of these, the ones that expert-parallel ranks split
   FrozenWeights frozen;               ///< of these, the ones that are not trained
-  MatrixUpdate matrices;              ///< of the trained ones
+  MatrixUpdates matrices;             ///< of the trained ones
   double low_rank_elements = 0.0;     ///< what PowerSGD sends of the dense ones; 0: not known
   double tensors = 0.0;               ///< operators with parameters
   double embedding_parameters = 0.0;  ///< the tied table, whose gradients the first and last stage add up

@@ -463,6 +463,7 @@ const Fields& preference_fields() {
   static const Fields fields = {
       choice<&Preference::method>("method", "what answers are judged by: dpo, orpo, simpo, reward, kto or grpo")
           .names_object()
+          .required()
           .flag("METHOD", {"--preference"}),
       boolean<&Preference::reference>("reference", "a forward pass of the model as it was before, for comparison")
           .flag("")

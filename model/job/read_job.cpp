@@ -412,7 +412,7 @@ std::optional<Finetune> read_finetune(ObjectReader& training, Job& job, const Or
 // "dpo", or {"method": "dpo", "reference": false}.
 std::optional<Preference> read_preference(ObjectReader& training, const Job& job, const Origins& origins) {
   const nlohmann::json* given = training.find("preference");
-  if (given == nullptr) return std::nullopt;
+  if (given == nullptr || given->is_null()) return std::nullopt;
   const nlohmann::json values = given->is_string() ? nlohmann::json{{"method", *given}} : *given;
   if (!values.is_object()) {
     training.fail("preference", fmt::format("{} is neither a method nor an object", values.dump()),
@@ -445,7 +445,23 @@ void note_preference(const Training& training, Job& job) {
                                             : "; the reference is the model without its adapters"));
 }
 
-// Without fp32 weights gradients and moments are in the training format too, unless the job says otherwise.
+// Without fp32 weights gradients and moments are in the training format too, and the optimizer has no fp32 gradients to
+// change such weights by, unless the job says otherwise: by a key of its own or in its stack.
+void leave_out_master_weights(const ObjectReader& reader, Training& training, Job& job) {
+  const auto stack = reader.values().find("stack");
+  const auto says = [&](const char* key) {
+    return stack != reader.values().end() && stack->is_object() && stack->contains(key);
+  };
+  const double element = element_size(training.precision).value();
+  if (!reader.has("gradient_dtype") && !says("gradient_bytes")) training.stack.gradient_bytes = element;
+  if (!reader.has("moment_dtype") && !says("moment_bytes")) training.stack.moment_bytes = element;
+  if (training.stack.optimizer_gradient_bytes <= 0.0 || says("optimizer_gradient_bytes")) return;
+  training.stack.optimizer_gradient_bytes = 0.0;
+  job.assumptions.push_back(
+      fmt::format("training.master_weights is false: the optimizer of stack {} keeps no fp32 copy of the gradients",
+                  training.stack.name));
+}
+
 void settle_optimizer(const ObjectReader& reader, Training& training, Job& job) {
   const bool by_matrix = training.optimizer == Optimizer::kMuon || training.optimizer == Optimizer::kGalore;
   if (by_matrix && job.profile) {
@@ -467,10 +483,7 @@ void settle_optimizer(const ObjectReader& reader, Training& training, Job& job) 
                 fmt::format("needs cluster.host_bandwidth, which cluster {} does not say", job.cluster.name),
                 "give cluster.host_bandwidth, such as \"32GB/s\", or leave it out");
   }
-  if (training.master_weights) return;
-  const double element = element_size(training.precision).value();
-  if (!reader.has("gradient_dtype")) training.stack.gradient_bytes = element;
-  if (!reader.has("moment_dtype")) training.stack.moment_bytes = element;
+  if (!training.master_weights) leave_out_master_weights(reader, training, job);
 }
 
 // Of a profile and of the job's own "fitted", which is written where a result tells its job.

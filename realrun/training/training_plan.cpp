@@ -233,8 +233,8 @@ void check_experts(const TrainingPlan& plan) {
     refuse("layout.compression",
            fmt::format("{} adds up over all replicas, which ep {} does not", plan.compression.text(), plan.ep), "none");
   }
-  if ((plan.ep > 1 || folds) && plan.served_ranks_per_node > 0) {
-    refuse("layout.data_parallel", fmt::format("servers do not go with ep {} in a run", plan.ep), "ddp or fsdp");
+  if (plan.served_ranks_per_node > 0) {
+    refuse("layout.data_parallel", "servers do not go with experts in a run", "ddp or fsdp");
   }
   if ((plan.ep > 1 || folds) && plan.shards > 0) {
     refuse("layout.data_parallel", fmt::format("hsdp does not go with ep {} in a run", plan.ep),

@@ -28,6 +28,7 @@ struct HeldParameters {
   double all = 0.0;
   double experts = 0.0;
   FrozenWeights frozen;
+  MatrixUpdates matrices;
 };
 
 HeldParameters parameters_of(const StageMap& map, const StepCosts& costs, int rank) {
@@ -38,6 +39,7 @@ HeldParameters parameters_of(const StageMap& map, const StepCosts& costs, int ra
     parameters.all += costs.stages[index].parameters;
     parameters.experts += costs.stages[index].expert_parameters;
     parameters.frozen.add(costs.stages[index].frozen, 1.0);
+    parameters.matrices.add(costs.stages[index].matrices, 1.0);
   }
   return parameters;
 }
@@ -150,7 +152,8 @@ StandingMemory standing_memory(const Job& job, const StageMap& stages, const Ste
                                int versions) {
   const HeldParameters parameters = parameters_of(stages, costs, rank);
   StandingMemory standing;
-  standing.states = model_states(job.layout, job.training, parameters.all, parameters.experts, parameters.frozen);
+  standing.states = model_states(job.layout, job.training, parameters.all, parameters.experts, parameters.frozen,
+                                 &parameters.matrices);
   standing.versions = standing.states.weights * static_cast<double>(versions - 1);
   standing.workspace = workspace_of(job, stages, costs, slices, rank).total();
   return standing;

@@ -506,14 +506,93 @@ TEST(Plan, MethodsOfFineTuningStandSideBySide) {
   };
   const CommandResult table = run("plan", {"--methods", "--format", "json"});
   ASSERT_EQ(table.exit_code, 0) << table.standard_error;
-  const nlohmann::json rows = nlohmann::json::parse(table.standard_output);
-  ASSERT_EQ(rows.size(), 4U);
-  EXPECT_EQ(rows.at(0).at("method"), "full");
-  EXPECT_EQ(rows.at(0).at("gpus_1"), "no");
-  EXPECT_EQ(rows.at(3).at("method"), "qlora");
-  EXPECT_NE(rows.at(3).at("gpus_1").get<std::string>().find("GiB"), std::string::npos);
-  EXPECT_EQ(run("plan", {"--methods", "--emit", "torchrun"}).exit_code, 2);
+  const Json rows = Json::parse(table.standard_output);
+  ASSERT_EQ(rows.size(), 16U) << "four methods on 1, 2, 4 and 8 GPUs";
+  EXPECT_EQ(rows.at(0), Json::parse(R"({"method": "full", "gpus": 1, "fits": false, "time_s": null,
+                                        "memory_gib": null})"));
+  const Json& qlora = rows.at(12);
+  EXPECT_EQ(qlora.at("method"), "qlora");
+  EXPECT_EQ(qlora.at("gpus"), 1);
+  EXPECT_EQ(qlora.at("fits"), true);
+  EXPECT_GT(qlora.at("time_s").get<double>(), 0.0);
+  EXPECT_LT(qlora.at("memory_gib").get<double>(), 24.0);
+  EXPECT_NE(run("plan", {"--methods"}).standard_output.find(" GiB"), std::string::npos);
   EXPECT_EQ(run("memory", {"--finetune", "qlora"}).standard_output.rfind("qlora fits: ", 0), 0U);
+}
+
+TEST(Plan, MethodsRefuseWhatTheyHaveNoUseFor) {
+  const auto complaint = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"plan",  "--model", "llama3-8b", "--cluster", "rtx-4090-8x",
+                                          "--gbs", "8",       "--seq",     "1024",      "--methods"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const CommandResult result = run_flopcast(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    return result.standard_error;
+  };
+  EXPECT_NE(complaint({"--emit", "torchrun"}).find("leave out --emit"), std::string::npos);
+  EXPECT_NE(
+      complaint({"--svg", "a.svg", "--max-gpus", "4", "--min-gpus"}).find("leave out --svg, --max-gpus, --min-gpus"),
+      std::string::npos);
+}
+
+// int8 is the job's own base with lora: its row alone has it.
+TEST(Plan, MethodsKeepTheBaseOfTheJobsOwn) {
+  const auto lora = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"plan",     "--model", "llama3-8b",  "--cluster", "rtx-4090-8x",
+                                          "--gbs",    "8",       "--seq",      "1024",      "--methods",
+                                          "--format", "json",    "--finetune", "lora"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Json rows = json_of(run_flopcast(arguments));
+    return std::pair(rows.at(8), rows.at(12));
+  };
+  const auto [plain, qlora] = lora({});
+  const auto [quantised, other_qlora] = lora({"--training.finetune.base", "int8"});
+  ASSERT_EQ(quantised.at("fits"), true);
+  EXPECT_NE(quantised, plain);
+  EXPECT_EQ(qlora, other_qlora) << "nf4 with both";
+}
+
+// How many microbatches a pipeline holds follows from the batch.
+TEST(Memory, OfFineTunedPipelinesAsksForTheBatch) {
+  const std::vector<std::string> asked = {"memory", "--model", "llama3-8b",  "--cluster", "dgx-h100",
+                                          "--seq",  "1024",    "--finetune", "lora"};
+  const auto with = [&asked](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = asked;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_flopcast(arguments);
+  };
+  EXPECT_EQ(with({}).exit_code, 0);
+  EXPECT_EQ(with({"--pp", "1"}).exit_code, 0);
+  const CommandResult piped = with({"--pp", "4"});
+  EXPECT_EQ(piped.exit_code, 2);
+  EXPECT_NE(piped.standard_error.find("global_batch_size"), std::string::npos) << piped.standard_error;
+  EXPECT_EQ(with({"--pp", "4", "--gbs", "16"}).exit_code, 0);
+  const TemporaryFolder folder;
+  write_text(folder.path() / "job.json", R"({"layout": {"pp": 4}})");
+  EXPECT_EQ(with({(folder.path() / "job.json").string()}).exit_code, 2);
+}
+
+// A rank that a file gives to its galore is of no account with the optimizer of a flag; beside that of the file it is a
+// mistake, as is one that a flag gives.
+TEST(Memory, TheRankOfAnOptimizerThatAFlagReplacesIsLeftOut) {
+  const TemporaryFolder folder;
+  const auto run = [&folder](const char* training, const std::vector<std::string>& more) {
+    const std::string job = (folder.path() / "job.json").string();
+    write_text(job, std::string(R"({"model": "llama3-8b", "cluster": "dgx-h100", "layout": {"global_batch_size": 8},
+                                    "training": )") +
+                        training + "}");
+    std::vector<std::string> arguments = {"memory", job, "--format", "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_flopcast(arguments);
+  };
+  const char* const galore = R"({"optimizer": "galore", "optimizer_rank": 64})";
+  const Json answer = json_of(run(galore, {"--training.optimizer", "adam"}));
+  EXPECT_EQ(answer.at("job").at("training").at("optimizer"), "adam");
+  EXPECT_NE(answer.at("assumptions").dump().find("optimizer_rank: of no account"), std::string::npos)
+      << answer.at("assumptions");
+  EXPECT_EQ(run(galore, {}).exit_code, 0);
+  EXPECT_EQ(run(galore, {"--training.optimizer", "adam", "--training.optimizer_rank", "8"}).exit_code, 2);
+  EXPECT_EQ(run(R"({"optimizer": "adam", "optimizer_rank": 64})", {}).exit_code, 2);
 }
 
 }  // namespace

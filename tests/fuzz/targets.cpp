@@ -34,6 +34,9 @@
 
 namespace flopcast {
 
+/// Of run_steps.cpp.
+std::vector<TracedRank> read_own_trace(std::istream& stream, const std::string& file, double step_s);
+
 namespace {
 
 using Words = std::vector<std::string>;
@@ -248,7 +251,12 @@ std::function<void(const std::string&)> reader_of(const std::string& target, con
       {"traced",
        [](const std::string& text) {
          std::istringstream stream(text);
-         read_traced_rank(stream, "trace.json", 0.0);
+         // As read_traced_file() tells them apart, which takes files.
+         if (text.find(R"("tool":"flopcast)") < 4096) {
+           read_own_trace(stream, "trace.json", 0.0);
+         } else {
+           read_traced_rank(stream, "trace.json", 0.0);
+         }
        }},
       {"chakra",
        [](const std::string& text) {

@@ -348,6 +348,16 @@ TEST(PlanFromJob, RefusesWhatTheNetworkIsNot) {
   EXPECT_EQ(refused_field(), "layout.recompute_modules");
   step.job.layout.recompute_modules = bit_of(RecomputeModule::kMlp);
   EXPECT_EQ(refused_field(), "");
+  // Servers with experts, that every rank has all of too.
+  for (const char* servers : {"ps", "byteps"}) {
+    for (const char* rest : {"", R"(, "tp": 2, "sequence_parallel": true)", R"(, "ep": 2)"}) {
+      const std::string layout = fmt::format(R"("global_batch_size": 16, "data_parallel": "{}"{})", servers, rest);
+      step = small_job(layout, false, R"(, "experts": {"count": 4, "top_k": 2, "ffn": 8})");
+      EXPECT_EQ(refused_field(), "layout.data_parallel") << layout;
+    }
+    step = small_job(fmt::format(R"("global_batch_size": 16, "data_parallel": "{}")", servers), false);
+    EXPECT_EQ(refused_field(), "") << servers;
+  }
 }
 
 }  // namespace

@@ -245,6 +245,73 @@ TEST(GapCauses, MemoryPressure) {
   EXPECT_EQ(found_in(on_all({.memory_wait = 0.3})), GapCause::kMemoryPressure);
 }
 
+// Runs of our own, tp 8 inside a node: their passes hold what tensor-parallel ranks send.
+std::string own_job(int pp) {
+  return R"({"model": "gpt3-13b", "cluster": {"name": "dgx-a100-80g", "nodes": 4},
+      "layout": {"tp": 8, "pp": )" +
+         std::to_string(pp) + R"(, "global_batch_size": 32}, "training": {"stack": "megatron-2022"}})";
+}
+
+TEST(GapCauses, ASlowLinkBesideTensorParallelPasses) {
+  const Forecast answer = forecast(job_from(own_job(4)), no_files);
+  ASSERT_GT(answer.result.communication[Axis::kTensor].exposed_s, 0.1 * answer.result.iteration.time_s);
+  for (const double rate : {0.1, 0.05, 0.03}) {  // of the links between nodes
+    Job slow = job_from(own_job(4));
+    slow.cluster.nic_efficiency *= rate;
+    const Forecast run = forecast(slow, no_files);
+    GapEvidence evidence;
+    evidence.traces = traced_run({run.timeline}, "run.json", 0.0);
+    evidence.measured_s = run.result.iteration.time_s;
+    ASSERT_GT(evidence.measured_s, 1.04 * answer.result.iteration.time_s);
+    const std::vector<Hypothesis> why = explain_gap(answer, evidence, no_files);
+    EXPECT_EQ(why.front().cause, GapCause::kSlowLink) << name_of(why.front().cause) << ", " << why.front().evidence;
+  }
+}
+
+TEST(GapCauses, ARunOfAnotherPipelineIsRefused) {
+  GapEvidence evidence;
+  evidence.traces = traced_run({forecast(job_from(own_job(4)), no_files).timeline}, "run.json", 0.0);
+  for (const double measured_s : {1e-3, 1e3}) {
+    evidence.measured_s = measured_s;
+    try {
+      explain_gap(forecast(job_from(own_job(2)), no_files), evidence, no_files);
+      FAIL();
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(error.diagnostic().problem, "the run has 4 ranks in the pipeline, the job 2");
+    }
+  }
+}
+
+// Four stages of one device, the last of which has the head and so computes for longer.
+TEST(GapCauses, AnUnevenStageIsNoStraggler) {
+  const std::string job = R"({"model": {"layers": 8, "hidden": 1024, "heads": 16, "ffn": 4096, "vocab": 50304,
+      "sequence_length": 1024}, "cluster": {"name": "dgx-h100", "nodes": 1},
+      "layout": {"pp": 4, "global_batch_size": 16}})";
+  const Forecast answer = forecast(job_from(job), no_files);
+  GapEvidence evidence;
+  for (const TracedRank& rank : traced_run({answer.timeline}, "run.json", 0.0)) {
+    evidence.traces.push_back(rank);
+    evidence.traces.back().file = "node.sqlite, rank " + std::to_string(*rank.rank) + " of the file";
+    evidence.traces.back().rank.reset();
+    evidence.traces.back().waits_apart = false;
+  }
+  evidence.measured_s = 1.2 * answer.result.iteration.time_s;
+  const auto straggles_for = [&] {
+    for (const Hypothesis& one : explain_gap(answer, evidence, no_files)) {
+      if (one.cause == GapCause::kStraggler) return one.explains_s;
+    }
+    return -1.0;
+  };
+  std::vector<double> computes;
+  for (const TracedRank& rank : evidence.traces) computes.push_back(rank.typical().compute_s);
+  std::sort(computes.begin(), computes.end());
+  const double uneven = computes.back() - computes.front();
+  ASSERT_GT(uneven, 0.1 * computes.front());
+  EXPECT_LT(straggles_for(), 0.2 * uneven) << "ranks in the order of the file";
+  evidence.traces.erase(evidence.traces.begin());
+  EXPECT_LT(straggles_for(), 0.2 * uneven) << "some ranks, and nobody knows which";
+}
+
 // A log alone.
 std::string log_line(int iteration, double seconds) {
   return " iteration " + std::to_string(iteration) +
@@ -337,6 +404,30 @@ TEST(TraceSteps, AreCutFromTracesWithoutMarks) {
   const TracedRank rank = read_traced_rank(four, "t.json", 1.0);
   ASSERT_EQ(rank.steps.size(), 4u);
   EXPECT_NEAR(rank.steps[2].compute_s, 1.0, 1e-9);
+}
+
+TEST(TraceSteps, KernelsOverEndsCountOnBothSides) {
+  Json root = {{"traceEvents", Json::array()}};
+  const auto add = [&root](const char* category, const std::string& name, double start, double length) {
+    root["traceEvents"].push_back({{"ph", "X"}, {"cat", category}, {"name", name}, {"ts", start}, {"dur", length}});
+  };
+  for (int step = 0; step < 4; ++step) add("user_annotation", "ProfilerStep#" + std::to_string(step), 100 * step, 100);
+  add("kernel", "ncclDevKernel_AllReduce", 50, 200);  // over steps 0, 1 and half of 2
+  add("kernel", "gemm", 90, 20);
+  add("kernel", "gemm", 210, 10);
+  add("user_annotation", "dataloader", 120, 60);
+  add("user_annotation", "dataloader", 260, 20);
+  std::istringstream stream(root.dump());
+  const TracedRank rank = read_traced_rank(stream, "t.json", 0.0);
+  ASSERT_EQ(rank.steps.size(), 3u) << "the last has no kernel";
+  const double communication[] = {50e-6, 100e-6, 50e-6};
+  const double compute[] = {10e-6, 10e-6, 10e-6};
+  for (std::size_t step = 0; step < 3; ++step) {
+    EXPECT_NEAR(rank.steps[step].communication_s, communication[step], 1e-12);
+    EXPECT_NEAR(rank.steps[step].compute_s, compute[step], 1e-12);
+  }
+  EXPECT_NEAR(rank.steps[1].idle_s, 0.0, 1e-12);
+  EXPECT_NEAR(rank.steps[2].idle_by_cause_s[static_cast<std::size_t>(IdleCause::kData)], 20e-6, 1e-12);
 }
 
 TEST(TraceSteps, AKernelWithoutItsStartIsRefused) {

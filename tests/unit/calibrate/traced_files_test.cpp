@@ -160,6 +160,43 @@ TEST(ChakraSteps, WithoutStartsDependenciesTellThem) {
   EXPECT_THROW(chakra_rank(chakra_of({{1, "a", 4, 0, 5, false, {2}}, {2, "b", 4, 0, 5, false, {1}}})), ConfigError);
 }
 
+// Metadata as MLCommons' converter of PyTorch's traces writes it: attributes, and no version.
+std::string converters_metadata(std::size_t padding) {
+  constexpr int kText = 29;
+  constexpr int kWhole = 9;
+  return framed(bytes_field(2, bytes_field(1, "schema") + bytes_field(kText, "1.0.2-chakra.0.0.4")) +
+                bytes_field(2, bytes_field(1, "pid") + number(kWhole, 1234)) +
+                bytes_field(2, bytes_field(1, "time") + bytes_field(kText, std::string(padding, '2'))));
+}
+
+std::string converted_of(const std::vector<Node>& nodes, std::size_t padding) {
+  const std::string whole = chakra_of(nodes);
+  return converters_metadata(padding) + whole.substr(chakra_of({}).size());
+}
+
+TEST(ChakraSteps, ConvertersTellNoVersionAndCountFrom1970) {
+  constexpr std::uint64_t kNow = 1'760'000'000'000'000;
+  for (const std::size_t padding : {std::size_t{20}, std::size_t{200}, std::size_t{20'000}}) {
+    const std::string text = converted_of({{1, "root", 1, 0, 0, true},
+                                           {2, "aten::mm", 4, kNow, 30, true},
+                                           {3, "gemm", 4, kNow + 100, 600},
+                                           {4, "nccl", 7, kNow + 500, 400}},
+                                          padding);
+    const TracedStep step = chakra_rank(text).steps.at(0);
+    EXPECT_NEAR(step.time_s, 800e-6, 1e-12);
+    EXPECT_NEAR(step.compute_s, 600e-6, 1e-12);
+    EXPECT_NEAR(step.exposed_s, 200e-6, 1e-12);
+  }
+  // A node that tells no start begins with the first of the others.
+  const std::string text = converted_of({{1, "loader", 9, 0, 50, true}, {2, "gemm", 4, kNow, 600}}, 0);
+  EXPECT_NEAR(idle_for(chakra_rank(text).steps.at(0), IdleCause::kData), 0.0, 1e-12);
+  EXPECT_NEAR(chakra_rank(text).steps.at(0).time_s, 600e-6, 1e-12);
+  EXPECT_EQ(chakra_rank(text, "llama.3.et.gz").rank, 3);
+  // A node where the metadata should be, its first field being the name.
+  EXPECT_THROW(chakra_rank(framed(bytes_field(2, "gemm") + number(3, 4) + number(7, 5)) + text), ConfigError);
+  EXPECT_THROW(chakra_rank(text + framed("")), ConfigError) << "no node";
+}
+
 TEST(ChakraSteps, WhatIsNoneIsRefused) {
   const std::string whole = chakra_of({{1, "a", 4, 0, 100}, {2, "b", 7, 0, 300, false, {1}}});
   for (const std::string& text :
@@ -231,6 +268,10 @@ TEST_F(TracedFile, FormatsAreToldApart) {
   EXPECT_EQ(format_of("[]"), TraceFormat::kKineto);
   EXPECT_EQ(format_of(""), TraceFormat::kKineto);
   EXPECT_EQ(format_of(chakra_of({})), TraceFormat::kChakra);
+  for (const std::size_t padding : {std::size_t{0}, std::size_t{20}, std::size_t{200}, std::size_t{20'000}}) {
+    EXPECT_EQ(format_of(converters_metadata(padding)), TraceFormat::kChakra) << padding;
+  }
+  EXPECT_EQ(format_of("\xef\xbb\xbf{\n \"traceEvents\": []}"), TraceFormat::kKineto);
   // A first message of 123 bytes begins as JSON does.
   EXPECT_EQ(format_of("{\n\x05"
                       "0.0.4"),
@@ -241,6 +282,9 @@ TEST_F(TracedFile, FormatsAreToldApart) {
   EXPECT_THROW(read(R"({"schema": "flopcast.measurement/1", )"), ConfigError);
   EXPECT_THROW(read(R"({"otherData":{"tool":"flopcast 1"},"traceEvents":[]})"), ConfigError);
   EXPECT_THROW(read(R"({"otherData":{"tool":"flopcast 1"},"traceEvents":[{"ph":"X","cat":"forward","pid":-1}]})"),
+               ConfigError);
+  EXPECT_THROW(read(R"({"otherData":{"tool":"flopcast 1"},"traceEvents":[{"ph":"X","cat":"forward","pid":0,"ts":9e12,)"
+                    R"("dur":9e12}]})"),
                ConfigError);
 }
 
@@ -361,6 +405,27 @@ TEST_F(NsightSteps, DevicesAreRanks) {
   EXPECT_EQ(ranks[1].file, path_ + ", rank 1 of the file");
   EXPECT_NEAR(ranks[0].typical().compute_s, 200e-6, 1e-12);
   EXPECT_NEAR(ranks[1].typical().compute_s, 300e-6, 1e-12);
+}
+
+TEST_F(NsightSteps, APathMayBeginWithTwoSlashes) {
+  call("cudaLaunchKernel", 0, 5);
+  kernel("gemm", 100, 300);
+  ASSERT_EQ(path_.front(), '/');
+  EXPECT_EQ(read_traced_file("/" + path_, 0.0).size(), 1u);
+}
+
+TEST_F(NsightSteps, ATextOfManyRowsCountsOnce) {
+  run("DROP TABLE StringIds");
+  run("CREATE TABLE StringIds (id INTEGER, value TEXT)");
+  call("cudaLaunchKernel", 0, 5);
+  kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(args)", 100, 300);
+  for (int again = 0; again < 3; ++again) run("INSERT INTO StringIds SELECT id, 'gemm' FROM StringIds");
+  const TracedStep step = read_traced_file(path_, 0.0).at(0).typical();
+  EXPECT_EQ(step.collectives.at("all_reduce").kernels, 1);
+  EXPECT_NEAR(step.compute_s, 0.0, 1e-12);
+  // A long name is known by its beginning.
+  run("UPDATE StringIds SET value = value || printf('%.*c', 100000, 'x')");
+  EXPECT_EQ(read_traced_file(path_, 0.0).at(0).typical().collectives.at("all_reduce").kernels, 1);
 }
 
 TEST_F(NsightSteps, RangesOfOurOwnRunsAreItsSteps) {

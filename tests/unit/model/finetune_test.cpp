@@ -280,7 +280,7 @@ constexpr double kOthers = 2.0 * 32000 * 4096 + 65.0 * 4096;
 
 ModelStates states_of(const Job& job) {
   const StageCosts costs = whole_model(job);
-  return model_states(job.layout, job.training, costs.parameters, 0.0, costs.frozen, costs.matrices);
+  return model_states(job.layout, job.training, costs.parameters, 0.0, costs.frozen, &costs.matrices);
 }
 
 // One moment of a matrix, two of embedding, head and norms (2502.16982 §2.2).
@@ -330,6 +330,23 @@ TEST(Optimizers, MuonMultipliesEachMatrixFifteenTimes) {
   EXPECT_NEAR(update("muon", "0"), update("lion", "0") + moved * kOthers / (kMatrices + kOthers) + products,
               1e-3 * products);
   EXPECT_NEAR(update("muon", "1") / update("muon", "0"), 1.0 / 8, 1e-3);
+}
+
+// Of eight ranks with their own experts each multiplies its own, and none can share them out: as long as one rank with
+// all experts that eight share.
+TEST(Optimizers, MuonsExpertsAreSharedByTheReplicasThatHoldThem) {
+  const auto update = [](const std::string& optimizer, int ep) {
+    const Job job = job_from(fmt::format(
+        R"({{"model": "mixtral-8x7b", "cluster": "dgx-h100", "training": {{"optimizer": "{}", "sequence_length": 2048}},
+        "layout": {{"ep": {}, "zero": 1, "global_batch_size": 8}}}})",
+        optimizer, ep));
+    StageMap map;
+    map.rank_of_stage = {0};
+    return price_step(job, map, {job.model.layers}).ranks.front().optimizer.value();
+  };
+  const double apart = update("muon", 8) - update("lion", 8);
+  const double shared = update("muon", 1) - update("lion", 1);
+  EXPECT_NEAR(apart / shared, 1.0, 0.1);
 }
 
 // ms-swift, examples/megatron/muon.sh: Qwen2.5 7B on two GPUs with tp 2 takes 65 GiB each with Muon, 78 with Adam.
@@ -416,6 +433,23 @@ TEST(Preferences, ComplaintsNameMethodAndReference) {
   EXPECT_EQ(field(R"("rlhf")"), "training.preference.method");
   EXPECT_EQ(field("3"), "training.preference");
   EXPECT_EQ(field(R"({"method": "simpo", "reference": true})"), "training.preference.reference");
+  EXPECT_EQ(field(R"({"reference": false})"), "training.preference.method") << "no method is meant by itself";
+  EXPECT_EQ(field("null"), "") << "as if it were absent";
+}
+
+// What a job says of its stack stays; fp32 gradients beside fp32 weights go with them.
+TEST(Optimizers, MasterWeightsLeaveTheStacksOwnFigures) {
+  const auto stack = [](const std::string& name) {
+    return job_from(tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "master_weights": false, "stack": )" + name))
+        .training.stack;
+  };
+  EXPECT_DOUBLE_EQ(stack(R"("pytorch-ddp")").gradient_bytes, 2.0);
+  EXPECT_DOUBLE_EQ(stack(R"({"name": "pytorch-ddp", "gradient_bytes": 4})").gradient_bytes, 4.0);
+  EXPECT_DOUBLE_EQ(stack(R"("megatron-2021")").optimizer_gradient_bytes, 0.0);
+  EXPECT_DOUBLE_EQ(stack(R"({"name": "megatron-2021", "optimizer_gradient_bytes": 4})").optimizer_gradient_bytes, 4.0);
+  EXPECT_DOUBLE_EQ(job_from(tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "stack": "megatron-2021")"))
+                       .training.stack.optimizer_gradient_bytes,
+                   4.0);
 }
 
 }  // namespace

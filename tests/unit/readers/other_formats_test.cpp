@@ -219,6 +219,16 @@ TEST(LlamaFactory, GaloreAndMuonAreFlagsOfTheirOwn) {
   EXPECT_EQ(llama_factory_training(R"("use_muon": true)")["optimizer"], "muon");
   EXPECT_FALSE(llama_factory_training(R"("use_muon": false, "galore_rank": 8)").contains("optimizer"));
   EXPECT_THROW(llama_factory_training(R"("use_badam": true)"), ConfigError);
+  const auto warns = [](const char* more) {
+    const std::string text =
+        R"({"model_name_or_path": "models/llama", "finetuning_type": "full", "cutoff_len": 2048, "bf16": true, )";
+    return mentions(llama_factory(text + more + "}").warnings, "galore is forecast with Adam's moments in full");
+  };
+  EXPECT_FALSE(warns(R"("use_galore": true, "optim": "adamw_torch")"));
+  EXPECT_TRUE(warns(R"("use_galore": true, "optim": "adamw_8bit")"));
+  EXPECT_TRUE(warns(R"("use_galore": true, "optim": "adafactor")"));
+  EXPECT_TRUE(warns(R"("optim": "galore_adamw_8bit")"));
+  EXPECT_THROW(llama_factory_training(R"("optim": "galore_adafactor")"), ConfigError);
 }
 
 TEST(LlamaFactory, StagesOfPreferences) {
@@ -230,7 +240,9 @@ TEST(LlamaFactory, StagesOfPreferences) {
   EXPECT_EQ(method(R"("stage": "dpo", "pref_loss": "hinge")"), "dpo");
   EXPECT_EQ(method(R"("stage": "kto")"), "kto");
   EXPECT_EQ(method(R"("stage": "rm")"), "reward");
+  EXPECT_EQ(method(R"("stage": "dpo", "use_ref_model": false)"), "dpo") << "LLaMA-Factory sets it by itself";
   EXPECT_FALSE(llama_factory_training(R"("stage": "sft", "pref_loss": "sigmoid")").contains("preference"));
+  EXPECT_THROW(llama_factory_training(R"("stage": "dpo", "pref_loss": "simbo")"), ConfigError);
 }
 
 TEST(LlamaFactory, PackingIsTold) {
@@ -374,6 +386,55 @@ TEST(Recipes, OptimizersPreferencesAndPacking) {
   EXPECT_EQ(tuned["optimizer"], "adam8bit");
   EXPECT_EQ(tuned["paged_optimizer"], true);
   EXPECT_EQ(tuned["master_weights"], false);
+}
+
+TEST(Recipes, LossesOfTrlByItsTrainers) {
+  const auto of = [](const json& more) {
+    json trl = {{"model_name_or_path", "Qwen/Qwen2.5-7B"}, {"dataset_name", "d"}, {"learning_rate", 1e-4}};
+    trl.update(more);
+    return import_text(trl.dump(2), "t.yaml");
+  };
+  const auto preference = [&of](const json& more) { return of(more).job["training"].value("preference", json()); };
+  const auto method = [&preference](const json& more) { return preference(more).value("method", ""); };
+  EXPECT_EQ(method({{"loss_type", "hinge"}}), "dpo");
+  EXPECT_EQ(method({{"loss_type", "simpo"}}), "simpo");
+  EXPECT_EQ(method({{"loss_type", "sigmoid"}, {"cpo_alpha", 0.5}}), "simpo") << "CPO has no reference";
+  EXPECT_EQ(method({{"loss_type", "sigmoid"}, {"cpo_alpha", nullptr}}), "dpo");
+  EXPECT_EQ(method({{"simpo_gamma", 0.5}}), "simpo");
+  EXPECT_EQ(method({{"loss_type", "kto"}}), "kto");
+  EXPECT_TRUE(preference({{"loss_type", "nll"}, {"precompute_ref_log_probs", true}}).is_null());
+  EXPECT_EQ(preference({{"precompute_ref_log_probs", true}}), json::parse(R"({"method": "dpo", "reference": false})"));
+  const ImportedJob several = of({{"loss_type", {"ipo", "sft"}}});
+  EXPECT_EQ(several.job["training"]["preference"]["method"], "dpo");
+  EXPECT_TRUE(mentions(several.warnings, "t.yaml:/loss_type: not modelled: of several losses the first, ipo"));
+  const ImportedJob other = of({{"loss_type", "dapo"}});
+  EXPECT_FALSE(other.job["training"].contains("preference"));
+  EXPECT_TRUE(mentions(other.warnings, "t.yaml:/loss_type: not modelled: \"dapo\""));
+  EXPECT_EQ(other.keys.not_modelled, std::vector<std::string>{"loss_type"});
+}
+
+TEST(Recipes, LossesOfTorchtuneAndRewardModelsOfAxolotl) {
+  const auto torchtune = [](const std::string& loss) {
+    const json tune = {{"model", {{"_component_", "torchtune.models.llama3_1.llama3_1_8b"}}},
+                       {"tokenizer", {{"_component_", "x"}}},
+                       {"loss", {{"_component_", loss}}},
+                       {"batch_size", 2}};
+    return import_text(tune.dump(2), "t.yaml");
+  };
+  const auto method = [](const ImportedJob& imported) {
+    return imported.job["training"].value("preference", json::object()).value("method", "");
+  };
+  EXPECT_EQ(method(torchtune("torchtune.rlhf.loss.DPOLoss")), "dpo");
+  EXPECT_EQ(method(torchtune("torchtune.rlhf.loss.SimPOLoss")), "simpo");
+  const ImportedJob plain = torchtune("torchtune.modules.loss.LinearCrossEntropyLoss");
+  EXPECT_EQ(method(plain), "");
+  EXPECT_FALSE(mentions(plain.warnings, "/loss/_component_"));
+  EXPECT_TRUE(mentions(torchtune("torchtune.rlhf.loss.PPOLoss").warnings, "t.yaml:/loss/_component_: not modelled"));
+  const json axolotl = {{"base_model", "NousResearch/Llama-2-7b-hf"},
+                        {"sequence_len", 4096},
+                        {"micro_batch_size", 2},
+                        {"reward_model", true}};
+  EXPECT_EQ(method(import_text(axolotl.dump(2), "a.yaml")), "reward");
 }
 
 TEST(LlamaFactory, ComplaintsPointIntoTheFile) {
