@@ -380,7 +380,8 @@ bool begins_as_message(std::string_view head) {
   constexpr char kAttribute = 0x12;
   std::size_t key = 0;
   while (key < head.size() && (static_cast<unsigned char>(head[key]) & 0x80U) != 0) ++key;
-  if (++key > kMostBytes || key + 1 >= head.size()) return false;
+  ++key;
+  if (key > kMostBytes || key + 1 >= head.size()) return false;
   const char next = head[key + 1];
   if (head[key] == kAttribute) return next != 0;
   return head[key] == kVersion && next > 0 && next < ' ' && next != '\n' && next != '\t' && next != '\r';
