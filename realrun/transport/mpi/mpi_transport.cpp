@@ -38,9 +38,10 @@ void MpiTransport::wait_until(Ready ready, Awaited awaited) {
     processes_.watch();
     const auto waited = Clock::now() - begin;
     if (waited > patience) {
-      processes_.report_failure(fmt::format("rank {} is stuck in {}: it has waited {} ms for {}", rank(),
+      // The first to give up may wait for one that waits itself, so it names the stopped as well.
+      processes_.report_failure(fmt::format("rank {} is stuck in {}: it has waited {} ms for {}{}", rank(),
                                             to_string(*processes_.board().activity_of(processes_.rank())),
-                                            patience_.count(), awaited()));
+                                            patience_.count(), awaited(), stopped_ranks()));
       throw Aborted(processes_.failure());
     }
     // A hundredth of the wait: who waits long leaves the cores to others, and is late by little.
