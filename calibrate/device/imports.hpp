@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <iosfwd>
 #include <map>
@@ -117,6 +118,16 @@ struct OperatorTime {
   TraceWork work = TraceWork::kOther;
   TraceTime time;
 };
+
+/// Members of a trace's events and of their arguments, for the readers of traces; absent and malformed ones give
+/// nothing. Numbers are also written as text.
+const nlohmann::json* trace_member(const nlohmann::json& object, const char* key);
+std::string trace_text(const nlohmann::json& object, const char* key);
+std::optional<double> trace_number(const nlohmann::json& object, const char* key);
+std::optional<int> trace_count(const nlohmann::json& object, const char* key);  ///< 1 or more
+std::optional<std::int64_t> trace_id(const nlohmann::json& object, const char* key);
+/// By a collective's name in lower case: "allreduce", "_allgather_base".
+std::optional<SampleKind> traced_collective(std::string name);
 
 /// One rank's trace.
 struct Trace {

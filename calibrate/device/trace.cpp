@@ -25,32 +25,17 @@
 
 namespace flopcast {
 
-/// The arguments of a trace's events, for trace.cpp. Absent and malformed members give nothing.
-const nlohmann::json* trace_member(const nlohmann::json& object, const char* key);
-std::string trace_text(const nlohmann::json& object, const char* key);
-/// Numbers are also written as text.
-std::optional<double> trace_number(const nlohmann::json& object, const char* key);
-std::optional<int> trace_count(const nlohmann::json& object, const char* key);  ///< 1 or more
-std::optional<std::int64_t> trace_id(const nlohmann::json& arguments, const char* key);
-std::optional<std::int64_t> external_id(const nlohmann::json& arguments);
+namespace {
 
 struct TracedType {
   const char* precision;
   int bytes;
 };
-/// "c10::BFloat16" of an operator's argument, "BFloat16" of a collective's.
-std::optional<TracedType> traced_type(std::string name);
 
 struct TracedProduct {
   SampleShape shape;
   std::string dtype;
 };
-std::optional<TracedProduct> traced_product(const std::string& name, const nlohmann::json& arguments);
-std::optional<SampleKind> traced_collective(std::string name);
-/// "[0, 1, 2]", also as a list; nothing where it is shortened with dots.
-std::vector<int> traced_ranks(const nlohmann::json& arguments);
-
-namespace {
 
 template <std::size_t N>
 bool holds_any(const std::string& text, const std::array<const char*, N>& words) {
@@ -140,11 +125,32 @@ std::optional<std::int64_t> trace_id(const nlohmann::json& arguments, const char
   return fits ? std::optional<std::int64_t>(static_cast<std::int64_t>(*number)) : std::nullopt;
 }
 
+std::optional<SampleKind> traced_collective(std::string name) {
+  std::erase(name, '_');
+  // The longer names first.
+  static const std::vector<std::pair<const char*, SampleKind>> kinds = {
+      {"allreduce", sample_of(CollectiveKind::kAllReduce)},
+      {"allgather", sample_of(CollectiveKind::kAllGather)},
+      {"reducescatter", sample_of(CollectiveKind::kReduceScatter)},
+      {"alltoall", sample_of(CollectiveKind::kAllToAll)},
+      {"broadcast", sample_of(CollectiveKind::kBroadcast)},
+      {"reduce", SampleKind::kReduce},
+      {"send", SampleKind::kPointToPoint},
+      {"recv", SampleKind::kPointToPoint}};
+  for (const auto& [word, kind] : kinds) {
+    if (name.find(word) != std::string::npos) return kind;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
 std::optional<std::int64_t> external_id(const nlohmann::json& arguments) {
   const auto id = trace_id(arguments, "External id");
   return id ? id : trace_id(arguments, "external id");
 }
 
+// "c10::BFloat16" of an operator's argument, "BFloat16" of a collective's.
 std::optional<TracedType> traced_type(std::string name) {
   const std::size_t scope = name.rfind(':');
   if (scope != std::string::npos) name.erase(0, scope + 1);
@@ -175,24 +181,7 @@ std::optional<TracedProduct> traced_product(const std::string& name, const nlohm
   return TracedProduct{{left->first, right->second, left->second}, dtype->precision};
 }
 
-std::optional<SampleKind> traced_collective(std::string name) {
-  std::erase(name, '_');
-  // The longer names first.
-  static const std::vector<std::pair<const char*, SampleKind>> kinds = {
-      {"allreduce", sample_of(CollectiveKind::kAllReduce)},
-      {"allgather", sample_of(CollectiveKind::kAllGather)},
-      {"reducescatter", sample_of(CollectiveKind::kReduceScatter)},
-      {"alltoall", sample_of(CollectiveKind::kAllToAll)},
-      {"broadcast", sample_of(CollectiveKind::kBroadcast)},
-      {"reduce", SampleKind::kReduce},
-      {"send", SampleKind::kPointToPoint},
-      {"recv", SampleKind::kPointToPoint}};
-  for (const auto& [word, kind] : kinds) {
-    if (name.find(word) != std::string::npos) return kind;
-  }
-  return std::nullopt;
-}
-
+// "[0, 1, 2]", also as a list; nothing where it is shortened with dots.
 std::vector<int> traced_ranks(const nlohmann::json& arguments) {
   const nlohmann::json* value = trace_member(arguments, "Process Group Ranks");
   if (value == nullptr) return {};
@@ -214,8 +203,6 @@ std::vector<int> traced_ranks(const nlohmann::json& arguments) {
   }
   return ranks;
 }
-
-namespace {
 
 class Collector {
  public:

@@ -12,15 +12,6 @@
 
 namespace flopcast {
 
-/// Of trace.cpp.
-const nlohmann::json* trace_member(const nlohmann::json& object, const char* key);
-std::string trace_text(const nlohmann::json& object, const char* key);
-std::optional<double> trace_number(const nlohmann::json& object, const char* key);
-/// Of a trace by write_chrome_trace(), for read_traced_file().
-std::vector<TracedRank> read_own_trace(std::istream& stream, const std::string& file, double step_s);
-/// Of a flopcast.measurement/1, for the same.
-std::vector<TracedRank> read_own_run(const std::string& text, const std::string& file, double step_s);
-
 namespace {
 
 bool computes(SpanKind kind) {

@@ -12,14 +12,6 @@
 
 namespace flopcast {
 
-/// Of trace.cpp.
-const nlohmann::json* trace_member(const nlohmann::json& object, const char* key);
-std::string trace_text(const nlohmann::json& object, const char* key);
-std::optional<double> trace_number(const nlohmann::json& object, const char* key);
-std::optional<int> trace_count(const nlohmann::json& object, const char* key);
-std::optional<std::int64_t> trace_id(const nlohmann::json& arguments, const char* key);
-std::optional<SampleKind> traced_collective(std::string name);
-
 namespace {
 
 constexpr double kMicrosecond = 1e-6;

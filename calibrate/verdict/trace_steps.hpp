@@ -112,6 +112,10 @@ TracedRank read_traced_rank(std::istream& stream, const std::string& file, doubl
 /// rest of the time before a span as launched late where nothing was to be waited for. Steps that warm up are left out.
 std::vector<TracedRank> traced_run(const std::vector<Timeline>& steps, const std::string& file, double step_s);
 
+/// Reads one's own run from a flopcast.measurement/1, and from a trace by write_chrome_trace(). Throw ConfigError.
+std::vector<TracedRank> read_own_run(const std::string& text, const std::string& file, double step_s);
+std::vector<TracedRank> read_own_trace(std::istream& stream, const std::string& file, double step_s);
+
 /// Reads a Chakra execution trace (MLCommons, schema/protobuf/et_def.proto 0.0.4: GlobalMetadata and Nodes, each behind
 /// its length; the metadata has a version, or attributes alone). Work of the device is COMP, MEM_LOAD, MEM_STORE and
 /// COMM nodes but those with is_cpu_op; these are the host's. Where no node says when it began, a node begins when

@@ -23,10 +23,6 @@
 
 namespace flopcast {
 
-/// Of run_steps.cpp.
-std::vector<TracedRank> read_own_trace(std::istream& stream, const std::string& file, double step_s);
-std::vector<TracedRank> read_own_run(const std::string& text, const std::string& file, double step_s);
-
 #ifdef FLOPCAST_HAS_SQLITE
 
 namespace {

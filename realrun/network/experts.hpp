@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "realrun/network/layer.hpp"
+#include "realrun/network/layers.hpp"
 #include "realrun/network/tensor_group.hpp"
 
 namespace flopcast::realrun {
@@ -344,37 +344,19 @@ class RoutedExperts : public Layer<T> {
 
 /// A bias that tensor-parallel ranks add once between them: the one with index 0. For results that are summed later.
 template <class T>
-class SharedBias : public Layer<T> {
+class SharedBias : public Bias<T> {
  public:
-  SharedBias(std::string name, std::size_t width, const TensorGroup& ranks, bool of_experts)
-      : name_(std::move(name)), width_(width), ranks_(ranks), of_experts_(of_experts) {}
-  void declare(ParameterList& list) override {
-    offset_ = list.add({.name = name_ + ".bias",
-                        .shard = whole_matrix(1, width_),
-                        .deviation = 0.02F,
-                        .partial = ranks_.size() > 1,
-                        .of_experts = of_experts_});
-  }
-  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& /*saved*/) const override {
-    if (ranks_.index() > 0) return input;
-    Tensor<T> output = pass.kernels->tensor(input.rows(), input.columns());
-    pass.kernels->add_bias(input, pass.weights + offset_, output);
-    return output;
-  }
-  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/, Saved<T>& saved) const override {
-    saved.tensors = {output_gradient};
-    return output_gradient;
+  SharedBias(std::string name, std::size_t width, const TensorGroup& ranks)
+      : Bias<T>(std::move(name), whole_matrix(1, width), ranks.size() > 1), is_mine_(ranks.index() == 0) {}
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
+    return is_mine_ ? Bias<T>::forward(input, pass, saved) : input;
   }
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
-    if (ranks_.index() == 0) pass.kernels->add_up_rows(saved.tensors[0], pass.gradients + offset_);
+    if (is_mine_) Bias<T>::weight_gradient(pass, saved);
   }
 
  private:
-  std::string name_;
-  std::size_t width_ = 0;
-  const TensorGroup& ranks_;
-  bool of_experts_ = false;
-  std::size_t offset_ = 0;
+  bool is_mine_ = true;
 };
 
 }  // namespace flopcast::realrun

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -102,6 +103,21 @@ class Bias : public Layer<T> {
   std::size_t offset_ = 0;
 };
 
+/// Of a norm over rows that has kept x̂ first and the output's gradient third; its parameters by their places, a bias
+/// where it is centred.
+template <class T>
+void norm_weight_gradient(const Pass<T>& pass, const Saved<T>& saved, std::size_t gain,
+                          std::optional<std::size_t> bias) {
+  const Tensor<T>& normalised = saved.tensors[0];
+  const Tensor<T>& output_gradient = saved.tensors[2];
+  T* gains = pass.gradients + gain;
+  if (bias) {
+    pass.kernels->layer_norm_weight_gradient(output_gradient, normalised, gains, pass.gradients + *bias);
+  } else {
+    pass.kernels->rms_norm_weight_gradient(output_gradient, normalised, gains);
+  }
+}
+
 /// Over the features of a row: y = gain · (x - mean) / sqrt(variance + 1e-5) + bias (Ba et al. 1607.06450), or y = gain
 /// · x / sqrt(mean of x² + 1e-5) (RMSNorm, Zhang & Sennrich 1910.07467 §3).
 template <class T>
@@ -139,12 +155,7 @@ class RowNorm : public Layer<T> {
     return gradient;
   }
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
-    T* gain = pass.gradients + gain_;
-    if (centred_) {
-      pass.kernels->layer_norm_weight_gradient(saved.tensors[2], saved.tensors[0], gain, pass.gradients + bias_);
-    } else {
-      pass.kernels->rms_norm_weight_gradient(saved.tensors[2], saved.tensors[0], gain);
-    }
+    norm_weight_gradient(pass, saved, gain_, centred_ ? std::optional(bias_) : std::nullopt);
   }
 
  private:

@@ -355,7 +355,7 @@ class Builder {
     if (spec_.biases) add(std::make_unique<Bias<T>>(name + ".up", columns_of(1, inputs, ranks.index(), ranks.size())));
     layers.push_back(activation());
     add(std::make_unique<Linear<T>>(name + ".down", columns_of(hidden(), width, ranks.index(), ranks.size())));
-    if (spec_.biases) layers.push_back(std::make_unique<SharedBias<T>>(name + ".down", hidden(), ranks, of_experts));
+    if (spec_.biases) add(std::make_unique<SharedBias<T>>(name + ".down", hidden(), ranks));
     return std::make_unique<Sequence<T>>(std::move(layers));
   }
 

@@ -256,12 +256,7 @@ class LineNorm : public Layer<T> {
     return gradient;
   }
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
-    T* gain = pass.gradients + gain_;
-    if (centred_) {
-      pass.kernels->layer_norm_weight_gradient(saved.tensors[2], saved.tensors[0], gain, pass.gradients + bias_);
-    } else {
-      pass.kernels->rms_norm_weight_gradient(saved.tensors[2], saved.tensors[0], gain);
-    }
+    norm_weight_gradient(pass, saved, gain_, centred_ ? std::optional(bias_) : std::nullopt);
   }
 
  private:
