@@ -40,7 +40,8 @@ struct DegradedLink {
   double share = 1.0;
 };
 
-/// What others send from switch to switch, whatever the job does.
+/// What others send, whatever the job does: from switch to switch of a tree or of rails, or from node to node of the
+/// fabric, evenly over their cards and the ways of their messages.
 struct BackgroundTraffic {
   std::string from;
   std::string to;

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -356,8 +357,7 @@ void NetworkFabric::build_cables() {
   for (int node = 1; node < nodes_; ++node) (*routes)(node, 0, 0);  // complains of nodes that nothing joins
 }
 
-int NetworkFabric::host_of(int node, int card) const {
-  const int place = place_of(node);
+int NetworkFabric::host_at(int place, int card) const {
   if (segment_ == 0) return place * cards_ + card;
   return (place / segment_ * cards_ + card) * segment_ + place % segment_;
 }
@@ -423,29 +423,173 @@ void NetworkFabric::degrade() {
   }
 }
 
-void NetworkFabric::add_background() {
-  for (std::size_t index = 0; index < network_->background.size(); ++index) {
-    const BackgroundTraffic& traffic = network_->background[index];
-    for (const bool up : {true, false}) {
-      const std::string& where = up ? traffic.from : traffic.to;
-      const std::string key = fmt::format("background.{}.{}", index, up ? "from" : "to");
-      const std::vector<std::uint32_t> links = links_named(where + (up ? ".up" : ".down"));
-      if (links.empty()) {
-        fail_network(key, fmt::format("no switch is called \"{}\"", where),
-                     "tierT.N of a tree or of rails, such as tier0.0; see: flopcast network show");
-      }
-      const double each = traffic.rate.value() / static_cast<double>(links.size());
-      for (const std::uint32_t link : links) {
-        if (each >= capacity_[link]) {
-          fail_network(
-              fmt::format("background.{}.rate", index),
-              fmt::format("fills {}, which carries {:.4g} GB/s", fabric_.links[link].name, capacity_[link] / 1e9),
-              "less than that");
-        }
-        capacity_[link] -= each;
+// "node7" of the fabric.
+std::optional<int> NetworkFabric::node_named(const std::string& name) const {
+  constexpr std::string_view kNode = "node";
+  if (name.rfind(kNode, 0) != 0) return std::nullopt;
+  int node = -1;
+  const char* const end = name.data() + name.size();
+  const auto read = std::from_chars(name.data() + kNode.size(), end, node);
+  const bool whole = read.ec == std::errc() && read.ptr == end;
+  return whole && node >= 0 && node < nodes_ ? std::optional(node) : std::nullopt;
+}
+
+// Bytes a second by link; a link may be named more than once.
+std::vector<std::pair<std::uint32_t, double>> NetworkFabric::loads_of(const BackgroundTraffic& traffic,
+                                                                      std::size_t index) const {
+  std::vector<std::pair<std::uint32_t, double>> loads;
+  const std::optional<int> from = node_named(traffic.from);
+  const std::optional<int> to = node_named(traffic.to);
+  if (from && to) {
+    if (*from == *to) {
+      fail_network(fmt::format("background.{}.to", index), fmt::format("node{} sends to itself", *to), "another node");
+    }
+    for (int card = 0; card < cards_; ++card) {
+      const auto connection = static_cast<std::uint64_t>(card);
+      for (const std::uint32_t link : fabric_.route(host_at(*from, card), host_at(*to, card), connection)) {
+        loads.emplace_back(link, traffic.rate.value() / cards_);
       }
     }
+    return loads;
   }
+  const bool tiered = network_->topology == Topology::kTree || network_->topology == Topology::kRail;
+  for (const bool up : {true, false}) {
+    const std::string& where = up ? traffic.from : traffic.to;
+    const bool other_is_node = (up ? to : from).has_value();
+    const bool is_switch = tiered && !other_is_node && where.rfind("tier", 0) == 0;
+    if (!is_switch && (up ? from : to)) continue;  // the complaint is about the other end
+    const std::vector<std::uint32_t> links =
+        is_switch ? links_named(where + (up ? ".up" : ".down")) : std::vector<std::uint32_t>();
+    if (links.empty()) {
+      fail_network(fmt::format("background.{}.{}", index, up ? "from" : "to"),
+                   fmt::format("no {} is called \"{}\"", tiered && !other_is_node ? "switch or node" : "node", where),
+                   fmt::format("{}two nodes, such as node0 and node{}; see: flopcast network show",
+                               tiered ? "two switches, tierT.N, such as tier0.0, or " : "", nodes_ - 1));
+    }
+    for (const std::uint32_t link : links) {
+      loads.emplace_back(link, traffic.rate.value() / static_cast<double>(links.size()));
+    }
+  }
+  return loads;
+}
+
+void NetworkFabric::add_background() {
+  for (std::size_t index = 0; index < network_->background.size(); ++index) {
+    for (const auto& [link, rate] : loads_of(network_->background[index], index)) {
+      if (rate >= capacity_[link]) {
+        fail_network(
+            fmt::format("background.{}.rate", index),
+            fmt::format("fills {}, which carries {:.4g} GB/s", fabric_.links[link].name, capacity_[link] / 1e9),
+            "less than that");
+      }
+      capacity_[link] -= rate;
+    }
+  }
+}
+
+namespace {
+
+// Nodes under a switch of each tier, from the lowest up.
+std::vector<int> unit_sizes(const Cluster& cluster) {
+  const Network& network = *cluster.network;
+  std::vector<int> sizes;
+  switch (network.topology) {
+    case Topology::kTree:
+    case Topology::kRail:
+      for (const NetworkTier& tier : tiers_of(network, cluster.nics_per_node)) sizes.push_back(tier.nodes);
+      break;
+    case Topology::kDragonfly:
+      sizes.assign(network.shape.rbegin(), network.shape.rend() - 1);
+      std::partial_sum(sizes.begin(), sizes.end(), sizes.begin(), std::multiplies<>());
+      break;
+    case Topology::kTorus:
+      sizes.assign(network.shape.begin(), network.shape.end() - 1);
+      std::partial_sum(sizes.begin(), sizes.end(), sizes.begin(), std::multiplies<>());
+      break;
+    case Topology::kNone:
+    case Topology::kStar:
+    case Topology::kLinks:
+      break;
+  }
+  return sizes;
+}
+
+// Places in units of that size, in their order; the places are sorted.
+std::vector<std::vector<int>> in_units(const std::vector<int>& places, int size) {
+  std::vector<std::vector<int>> units;
+  int unit = -1;
+  for (const int place : places) {
+    if (units.empty() || place / size != unit) units.emplace_back();
+    unit = place / size;
+    units.back().push_back(place);
+  }
+  return units;
+}
+
+std::vector<int> packed(const std::vector<int>& free, std::size_t count, std::size_t level,
+                        const std::vector<int>& sizes) {
+  if (level == 0) return {free.begin(), free.begin() + static_cast<std::ptrdiff_t>(count)};
+  std::vector<std::vector<int>> units = in_units(free, sizes[level - 1]);
+  std::stable_sort(units.begin(), units.end(),
+                   [](const std::vector<int>& a, const std::vector<int>& b) { return a.size() > b.size(); });
+  std::vector<int> taken;
+  auto next = units.begin();
+  for (; next != units.end() && taken.size() + next->size() < count; ++next) {
+    taken.insert(taken.end(), next->begin(), next->end());
+  }
+  // Of those that have room for the rest the one in which it lies under the fewest switches, the smallest of such.
+  const std::size_t left = count - taken.size();
+  std::vector<int> rest;
+  std::pair least(free.size() + 1, free.size());
+  for (; next != units.end() && next->size() >= left; ++next) {
+    std::vector<int> way = packed(*next, left, level - 1, sizes);
+    std::sort(way.begin(), way.end());
+    const std::pair lies(level > 1 ? in_units(way, sizes[level - 2]).size() : 1, next->size());
+    if (lies >= least) continue;
+    least = lies;
+    rest = std::move(way);
+  }
+  taken.insert(taken.end(), rest.begin(), rest.end());
+  return taken;
+}
+
+std::vector<int> spread(const std::vector<int>& free, std::size_t count, int size) {
+  const std::vector<std::vector<int>> units = in_units(free, size);
+  std::vector<int> taken;
+  for (std::size_t round = 0; taken.size() < count; ++round) {
+    for (const std::vector<int>& unit : units) {
+      if (round < unit.size() && taken.size() < count) taken.push_back(unit[round]);
+    }
+  }
+  return taken;
+}
+
+}  // namespace
+
+std::vector<Allocation> usual_allocations(const Cluster& cluster, const std::vector<int>& free) {
+  const auto count = static_cast<std::size_t>(cluster.nodes);
+  FLOPCAST_CHECK(free.size() >= count);
+  std::vector<Allocation> ways;
+  const auto add = [&ways](const char* name, std::vector<int> nodes) {
+    const bool known = std::any_of(ways.begin(), ways.end(), [&](const Allocation& way) { return way.nodes == nodes; });
+    if (!known) ways.push_back({name, std::move(nodes)});
+  };
+  add("as listed", {free.begin(), free.begin() + static_cast<std::ptrdiff_t>(count)});
+  const std::vector<int> sizes = unit_sizes(cluster);
+  if (sizes.empty()) return ways;
+  std::vector<int> sorted = free;
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<int> few = packed(sorted, count, sizes.size(), sizes);
+  std::vector<int> many = spread(sorted, count, sizes.front());
+  for (std::vector<int>* nodes : {&few, &many}) std::sort(nodes->begin(), nodes->end());
+  add("packed", std::move(few));
+  add("spread", std::move(many));
+  return ways;
+}
+
+void take_nodes(const Allocation& allocation, Cluster& cluster) {
+  cluster.network->allocation.clear();
+  cluster.network->allocated = allocation.nodes;
 }
 
 int most_hops(const Cluster& cluster) {

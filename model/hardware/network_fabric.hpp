@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/hardware/cluster.hpp"
@@ -59,7 +60,10 @@ class NetworkFabric {
   void degrade();
   void add_background();
   std::vector<std::uint32_t> links_named(const std::string& name) const;
-  int host_of(int node, int card) const;
+  std::optional<int> node_named(const std::string& name) const;
+  std::vector<std::pair<std::uint32_t, double>> loads_of(const BackgroundTraffic& traffic, std::size_t index) const;
+  int host_at(int place, int card) const;
+  int host_of(int node, int card) const { return host_at(place_of(node), card); }
 
   int nodes_ = 1;  // of the fabric
   int cards_ = 1;
@@ -72,6 +76,22 @@ class NetworkFabric {
   const Cluster* cluster_;
   const Network* network_;
 };
+
+/// One way to take a job's nodes from those of a fabric that are free.
+struct Allocation {
+  std::string name;        ///< how they were taken
+  std::vector<int> nodes;  ///< of the fabric, in the order of the job's
+};
+/// The usual ways to take as many nodes as the cluster has, each once:
+///   as listed  the first, in the order given
+///   packed     by the fabric's place, under the fewest switches of its highest tier, then of the next: those with the
+///              most free whole, the rest from the one that is just large enough
+///   spread     by the fabric's place, as evenly over the switches of the lowest tier as what is free allows
+/// Units of a dragonfly are its routers, chassis and groups, of a torus its lines and planes; without such units only
+/// the first. Expects as many free nodes or more, each once, and a network that names a topology.
+std::vector<Allocation> usual_allocations(const Cluster& cluster, const std::vector<int>& free);
+/// Makes it the cluster's, in a fabric that has all of its nodes.
+void take_nodes(const Allocation& allocation, Cluster& cluster);
 
 /// The most switches on a way between two nodes of a cluster with a network; of a list of cables, from the first node.
 int most_hops(const Cluster& cluster);

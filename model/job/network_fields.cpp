@@ -128,8 +128,9 @@ const Fields& degraded_fields() {
 
 const Fields& background_fields() {
   static const Fields fields = {
-      text<&BackgroundTraffic::from>("from", "a switch, such as tier0.0").required("a switch, such as tier0.0"),
-      text<&BackgroundTraffic::to>("to", "another").required("another switch"),
+      text<&BackgroundTraffic::from>("from", "a switch, such as tier0.0, or a node, node0")
+          .required("a switch, such as tier0.0, or a node of the fabric, such as node0"),
+      text<&BackgroundTraffic::to>("to", "another").required("another switch or node"),
       quantity<&BackgroundTraffic::rate>("rate", Dimension::kBandwidth, "what others send between them")
           .required("what others send between them, such as \"20GB/s\"")
           .above_zero(),
@@ -212,7 +213,6 @@ void refuse_others(const ObjectReader& reader, const Network& network) {
   refuse("shape", is({Topology::kTorus, Topology::kDragonfly}), "topologies torus and dragonfly");
   refuse("link_bandwidth", is({Topology::kTorus, Topology::kDragonfly}), "topologies torus and dragonfly");
   refuse("links", network.topology == Topology::kLinks, "topology links");
-  refuse("background", tiered, "topologies tree and rail");
 }
 
 }  // namespace
@@ -258,7 +258,7 @@ const Fields& network_fields() {
                       &write_list<&Network::degraded, degraded_fields>)
           .of(degraded_fields)
           .flag("LINK=SHARE", {"--degrade"}),
-      custom<Network>("background", FieldKind::kList, "what others send from switch to switch", nullptr,
+      custom<Network>("background", FieldKind::kList, "what others send between switches or nodes", nullptr,
                       &write_list<&Network::background, background_fields>)
           .of(background_fields),
   };

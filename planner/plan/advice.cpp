@@ -109,7 +109,10 @@ std::optional<PlannedLayout> on_more_nodes(const Job& job, const SearchSpace& sp
   larger.search.objective = Objective::kGpus;
   larger.nodes.clear();
   const int tried = options.nodes.back();
-  for (int nodes = tried + 1; nodes <= kFarthest * tried; ++nodes) larger.nodes.push_back(nodes);
+  int most = kFarthest * tried;
+  if (!space.free_nodes.empty()) most = std::min(most, static_cast<int>(space.free_nodes.size()));
+  for (int nodes = tried + 1; nodes <= most; ++nodes) larger.nodes.push_back(nodes);
+  if (larger.nodes.empty()) return std::nullopt;
   return best_of(job, space, larger, parallel_for);
 }
 

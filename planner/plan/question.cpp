@@ -123,13 +123,50 @@ nlohmann::json layout_for_reading(const nlohmann::json& layout) {
 
 }  // namespace
 
+// Takes a list of nodes out of the job: those that are free, of which the planner takes as many as it needs.
+std::vector<int> take_free_nodes(nlohmann::json& root, const Origins& origins) {
+  const auto cluster = root.find("cluster");
+  if (cluster == root.end() || !cluster->is_object()) return {};
+  const auto network = cluster->find("network");
+  if (network == cluster->end() || !network->is_object() || !network->contains("allocation")) return {};
+  if (!network->at("allocation").is_array()) return {};
+  constexpr int kMostPlaces = 1'000'000;
+  ObjectReader reader(*network, "cluster.network", origins);
+  std::vector<int> free = *reader.whole_list("allocation", 0, kMostPlaces - 1);
+  std::vector<int> sorted = free;
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice != sorted.end()) {
+    reader.fail("allocation", fmt::format("lists node {} twice", *twice), "each node that is free once");
+  }
+  if (free.empty()) reader.fail("allocation", "is an empty list", "the nodes that are free, or leave it out");
+  const int least = sorted.back() + 1;
+  network->erase("allocation");
+  const nlohmann::json nodes = network->value("nodes", nlohmann::json());
+  if (!nodes.is_number_integer() || nodes.get<std::int64_t>() < least) (*network)["nodes"] = least;
+  return free;
+}
+
+// Of a fabric that is larger than the job, and of which it names no nodes, all are free.
+void add_whole_fabric(const nlohmann::json& root, PlanQuestion& question) {
+  const Cluster& cluster = question.job.cluster;
+  if (!question.space.free_nodes.empty() || !cluster.shares_links() || cluster.uneven()) return;
+  if (cluster.network->nodes.value_or(0) <= cluster.nodes || root.at("cluster").at("network").contains("allocation")) {
+    return;
+  }
+  question.space.free_nodes.resize(static_cast<std::size_t>(*cluster.network->nodes));
+  std::iota(question.space.free_nodes.begin(), question.space.free_nodes.end(), 0);
+}
+
 PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
   const nlohmann::json layout = root.value("layout", nlohmann::json::object());
   if (!layout.is_object()) fail(origins, "layout", "is no object", "expected { \"global_batch_size\": … }");
   PlanQuestion question;
   nlohmann::json readable = root;
   readable["layout"] = layout_for_reading(layout);
+  question.space.free_nodes = take_free_nodes(readable, origins);
   question.job = read_job(readable, origins);
+  add_whole_fabric(root, question);
   ObjectReader reader(layout, "layout", origins);
   Layout given;
   read_fields(layout_fields(), reader, &given);
@@ -182,6 +219,11 @@ nlohmann::json job_file_of(const nlohmann::json& root, const PlannedLayout& plan
     const auto end = std::find_if_not(name.begin(), name.end(), digit);
     if (end != name.begin() && end != name.end() && *end == 'x') name.erase(name.begin(), end + 1);
     cluster = {{"name", name}};
+  }
+  if (planned.allocation) {
+    nlohmann::json& network = cluster["network"];
+    if (network.is_string()) network = {{"preset", network}};
+    network["allocation"] = planned.allocation->nodes;
   }
   // A list of uneven nodes stays as it is.
   if (!cluster.contains("nodes") || !cluster.at("nodes").is_array()) cluster["nodes"] = planned.nodes;

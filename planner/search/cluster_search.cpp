@@ -121,6 +121,8 @@ ClusterSearch::ClusterSearch(LayoutSearch& search, const Job& job, double longes
       devices_(job.cluster.devices()),
       space_(layouts_in_this_order(job, search.space_)),
       shapes_(job.layout, search.space_) {
+  const std::vector<int>& free = search.space_.free_nodes;
+  if (!free.empty()) allocations_ = usual_allocations(job.cluster, free);
   for (const LayoutGroup& group : space_.groups) {
     first_order_.push_back(search_.order_);
     search_.order_ += space_.members[group.members].size();
@@ -288,7 +290,7 @@ void ClusterSearch::simulate_candidates() {
   search_.parallel_for_(batch.size(), [&](std::size_t index) {
     const Job job = job_of(batch[index]);
     layouts[index] = job.layout;
-    evaluated[index] = evaluate_layout(job);
+    evaluated[index] = evaluate_layout(job, allocations_);
   });
   for (std::size_t index = 0; index < batch.size(); ++index) take(batch[index], layouts[index], evaluated[index]);
 }
@@ -308,6 +310,7 @@ void ClusterSearch::take(const Candidate& candidate, const Layout& layout, const
   planned.nodes = job_.cluster.nodes;
   planned.devices = devices_;
   planned.layout = layout;
+  if (!allocations_.empty()) planned.allocation = allocations_[evaluated.allocation];
   planned.time_s = evaluated.time_s;
   planned.memory_share = evaluated.memory.share;
   planned.memory_bytes = evaluated.memory.bytes;

@@ -89,6 +89,7 @@ class ClusterSearch {
   int devices_;
   LayoutSpace space_;
   ScheduleShapes shapes_;
+  std::vector<Allocation> allocations_;
   std::vector<GroupBound> bounds_;
   std::vector<std::uint64_t> first_order_;  // by group: the place of its first member in the enumeration
   std::vector<WaitingGroup> groups_;        // best last

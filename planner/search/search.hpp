@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "model/hardware/network_fabric.hpp"
 #include "model/job.hpp"
 #include "planner/bounds/bounds.hpp"
 #include "planner/parallel_for.hpp"
@@ -36,21 +38,23 @@ Score score_of(Objective objective, double time_s, int devices, double training_
 struct EvaluatedLayout {
   bool fits = false;
   double time_s = 0.0;  ///< of one step, as forecast() has it; 0 when it does not fit
-  MemoryBound memory;   ///< exact
+  std::size_t allocation = 0;
+  MemoryBound memory;  ///< exact
 };
 
 /// forecast() without timeline and metrics: the program is generated, its memory counted and, where that fits, the step
-/// simulated.
-EvaluatedLayout evaluate_layout(const Job& job);
+/// simulated; on a network on each of the allocations, where there are any, for the first of the fastest.
+EvaluatedLayout evaluate_layout(const Job& job, const std::vector<Allocation>& allocations = {});
 
 /// A layout that fits, simulated.
 struct PlannedLayout {
   int nodes = 1;
   int devices = 1;
   Layout layout;
-  double time_s = 0.0;        ///< of one step
-  double memory_share = 0.0;  ///< of the fullest rank, of its device's memory
-  double memory_bytes = 0.0;  ///< of the fullest rank, as nvidia-smi shows it
+  std::optional<Allocation> allocation;  ///< where the search chose one
+  double time_s = 0.0;                   ///< of one step
+  double memory_share = 0.0;             ///< of the fullest rank, of its device's memory
+  double memory_bytes = 0.0;             ///< of the fullest rank, as nvidia-smi shows it
   Score score;
   std::uint64_t order = 0;  ///< its place in the enumeration
 };

@@ -16,6 +16,7 @@ Json layout_json(const nlohmann::json& root, const PlannedLayout& planned) {
   return {{"nodes", planned.nodes},
           {"devices", planned.devices},
           {"layout", layout_section_of(root, planned)},
+          {"allocation", planned.allocation ? Json{planned.allocation->name, planned.allocation->nodes} : Json()},
           {"time_s", planned.time_s},
           {"memory_share", planned.memory_share},
           {"memory_bytes", planned.memory_bytes},
@@ -38,6 +39,9 @@ PlannedLayout planned_of(const nlohmann::json& root, const Json& json) {
   planned.nodes = json.at("nodes").get<int>();
   planned.devices = json.at("devices").get<int>();
   planned.layout = layout_of(root, planned.nodes, nlohmann::json(json.at("layout")));
+  if (const Json& allocation = json.at("allocation"); !allocation.is_null()) {
+    planned.allocation = {allocation.at(0).get<std::string>(), allocation.at(1).get<std::vector<int>>()};
+  }
   planned.time_s = json.at("time_s").get<double>();
   planned.memory_share = json.at("memory_share").get<double>();
   planned.memory_bytes = json.at("memory_bytes").get<double>();

@@ -47,6 +47,8 @@ struct SearchSpace : ByAxis<std::vector<int>> {
   std::vector<SplitRule> splits;
   /// Orders of the axes over the nodes, innermost first, the usual one first; empty: the job's.
   std::vector<std::array<Axis, kGridAxes.size()>> placements;
+  /// Nodes of the fabric that the job may take (usual_allocations); empty: those that it says.
+  std::vector<int> free_nodes;
   /// Chunk counts that do not divide the layers too.
   bool uneven_chunks = false;
 };

@@ -1,6 +1,7 @@
 #include "planner/tables/plan_tables.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -51,6 +52,9 @@ bool is_tight(const PlanEntry& entry) {
 
 Json entry_json(const PlanAnswer& answer, const PlanEntry& entry, const nlohmann::json& root) {
   Json json = {{"layout", layout_section_of(root, entry.planned)}, {"result", result_json(entry.forecast)}};
+  if (const auto& allocation = entry.planned.allocation) {
+    json["allocation"] = {{"name", allocation->name}, {"nodes", allocation->nodes}};
+  }
   // Without a pipeline there is nothing to schedule.
   if (entry.planned.layout.pp == 1) json["layout"]["schedule"] = nullptr;
   if (is_tight(entry)) json["tight"] = true;
@@ -97,6 +101,7 @@ std::vector<std::string> row_of(const PlanAnswer& answer, const PlanEntry& entry
   row.push_back(layout.pp == 1 ? "–" : layout.schedule);
   row.push_back(layout.stage_layers.empty() ? "even" : "uneven");
   if (entry.forecast.step.job.cluster.shares_links()) row.push_back(placement_text(layout));
+  if (entry.planned.allocation) row.push_back(entry.planned.allocation->name);
   row.push_back(fmt::format("{:.4g}", result.iteration.time_s));
   row.push_back(percent(result.iteration.mfu));
   row.push_back(percent(result.bubble.fraction));
@@ -126,6 +131,7 @@ Table layouts_table(const PlanAnswer& answer, const std::vector<PlanEntry>& entr
   table.columns.push_back(text_column("schedule"));
   table.columns.push_back(text_column("split"));
   if (job.cluster.shares_links()) table.columns.push_back(text_column("axes"));
+  if (entries.front().planned.allocation) table.columns.push_back(text_column("nodes", "allocation"));
   table.columns.push_back(number_column("step s"));
   table.columns.push_back(number_column("MFU %"));
   table.columns.push_back(number_column("bubble %"));
@@ -186,6 +192,26 @@ std::vector<std::string> why(const PlanAnswer& answer) {
   }
   return {};
 }
+
+}  // namespace
+
+std::string places_text(const std::vector<int>& places) {
+  constexpr std::size_t kMostRanges = 8;
+  std::vector<std::string> ranges;
+  for (std::size_t first = 0; first < places.size();) {
+    std::size_t last = first;
+    while (last + 1 < places.size() && places[last + 1] == places[last] + 1) ++last;
+    if (ranges.size() == kMostRanges) {
+      ranges.push_back(fmt::format("and {} more", places.size() - first));
+      break;
+    }
+    ranges.push_back(last == first ? std::to_string(places[first]) : fmt::format("{}-{}", places[first], places[last]));
+    first = last + 1;
+  }
+  return fmt::format("{}", fmt::join(ranges, ", "));
+}
+
+namespace {
 
 // Which rows the forecast cannot tell apart, and what choosing the best of many is worth.
 std::vector<std::string> certainty_notes(const PlanAnswer& answer) {
@@ -368,6 +394,10 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
   ranked.notes = why(answer);
   const PlanEntry& best = answer.ranked.front();
   const MemoryResult& memory = best.forecast.result.memory;
+  if (const auto& allocation = answer.ranked.front().planned.allocation) {
+    ranked.notes.push_back(
+        fmt::format("1 takes nodes {} of the fabric ({})", places_text(allocation->nodes), allocation->name));
+  }
   ranked.notes.push_back(fmt::format("the best leaves {:.1f} GiB of {:.0f} GiB free on its fullest GPU",
                                      memory.capacity_gib - memory.shown_gib, memory.capacity_gib));
   if (const auto& interval = best.forecast.result.interval) {

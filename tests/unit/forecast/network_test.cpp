@@ -1,8 +1,10 @@
 // Steps whose messages share the links between nodes.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -235,6 +237,44 @@ TEST(NetworkStep, ClassesStandForTheirReplicas) {
       1);
 }
 
+// What two nodes send each other is gone from each link on its way, and from no other.
+TEST(NetworkFabric, BackgroundBetweenNodesTakesTheirWay) {
+  const auto taken = [](Network network) {
+    Cluster cluster;
+    cluster.nodes = 8;
+    cluster.nics_per_node = 2;
+    cluster.nic_bandwidth = BytesPerSecond(25e9);
+    cluster.network = network;
+    const std::vector<FabricLink> free = NetworkFabric(cluster).links();
+    cluster.network->background = {{"node1", "node6", BytesPerSecond(4e9)}};
+    const NetworkFabric fabric(cluster);
+    std::map<std::string, double> less;
+    for (std::uint32_t link = 0; link < free.size(); ++link) {
+      const double rate = free[link].bandwidth.value() - fabric.capacity(link);
+      if (rate > 0.0) less[free[link].name] = rate;
+    }
+    return less;
+  };
+  using Taken = std::map<std::string, double>;
+  Network network;
+  network.tiers = {{4, 2.0}};
+  EXPECT_EQ(taken(network), Taken({{"node1.card0.up", 2e9},
+                                   {"node1.card1.up", 2e9},
+                                   {"tier0.0.up", 4e9},
+                                   {"tier0.1.down", 4e9},
+                                   {"node6.card0.down", 2e9},
+                                   {"node6.card1.down", 2e9}}));
+  network = Network();
+  network.topology = Topology::kTorus;
+  network.shape = {8};
+  EXPECT_EQ(taken(network).size(), 3U) << "the shorter way round";
+  network.topology = Topology::kLinks;
+  for (int node = 0; node < 8; ++node) {
+    network.cables.push_back({fmt::format("node{}", node), "middle", BytesPerSecond(50e9)});
+  }
+  EXPECT_EQ(taken(network), Taken({{"node1-middle", 4e9}, {"middle-node6", 4e9}}));
+}
+
 TEST(NetworkStep, HashedPathsDifferBySeedAndSpreadOnesAreNoSlower) {
   Question question;
   question.layout = R"("tp": 8, "pp": 2, "global_batch_size": 64)";
@@ -372,6 +412,16 @@ TEST(NetworkStep, MistakesAreNamed) {
             "cluster.network.degraded.0.share");
   EXPECT_EQ(complaint(R"({"background": [{"from": "tier0.0", "to": "tier0.1", "rate": "9000GB/s"}]})").field,
             "cluster.network.background.0.rate");
+  const auto background = [](const char* shape, const char* from, const char* to) {
+    return fmt::format(R"({{{}, "background": [{{"from": "{}", "to": "{}", "rate": "1GB/s"}}]}})", shape, from, to);
+  };
+  for (const char* shape :
+       {R"("topology": "star")", R"("topology": "torus", "shape": [4, 4])", R"("tiers": [{"nodes": 4}])"}) {
+    EXPECT_EQ(complaint(background(shape, "node0", "node16")).field, "cluster.network.background.0.to") << shape;
+    EXPECT_EQ(complaint(background(shape, "node3", "node3")).field, "cluster.network.background.0.to") << shape;
+  }
+  EXPECT_EQ(complaint(background(R"("topology": "star")", "tier0.0", "tier0.1")).field,
+            "cluster.network.background.0.from");
   Question asynchronous = on({}, R"("two-tier-2to1")");
   asynchronous.layout = R"("tp": 8, "pp": 2, "schedule": "pipedream-2bw", "global_batch_size": 64)";
   EXPECT_THROW(answer_to(asynchronous), ConfigError);

@@ -7,11 +7,14 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "base/text/error.hpp"
 #include "planner/plan/plan.hpp"
 #include "tests/unit/planner/questions.hpp"
 
@@ -232,6 +235,83 @@ TEST(Plan, FindsTheBestPlacementOnANetwork) {
   }
   EXPECT_GT(turned, 0U);
   EXPECT_GT(faster, 0U) << "a pipeline in a rack, its replicas across";
+}
+
+// Two racks of four nodes that are free in turns, and half as many wanted: each layout is listed once, on its best
+// nodes.
+TEST(Plan, TakesTheBestOfTheFreeNodes) {
+  const auto asked = [](const char* allocation) {
+    return question_of(R"({"model": {"layers": 8, "hidden": 1024, "heads": 16, "vocab": 51200, "sequence_length": 512},
+      "cluster": {"name": "dgx-a100-80g", "nodes": 4,
+                  "network": {"nodes": 8, "tiers": [{"nodes": 4, "oversubscription": 16}])" +
+                       std::string(allocation) + R"(}},
+      "layout": {"global_batch_size": 32, "cp": 1, "vpp": 1, "recompute": "none", "sequence_parallel": false,
+                 "schedule": "1f1b"},
+      "training": {"sequence_length": 512}})");
+  };
+  const PlanQuestion question = asked(R"(, "allocation": [0, 4, 1, 5, 2, 6, 3, 7])");
+  EXPECT_EQ(question.space.free_nodes.size(), 8U);
+  PlanOptions options;
+  options.nodes = {4};
+  const SearchResult bounded = plan(question.job, question.space, options, serial_for);
+  const Allocation& best = *bounded.ranked.front().allocation;
+  EXPECT_EQ(best.name, "packed");
+  EXPECT_EQ(best.nodes, std::vector<int>({0, 1, 2, 3}));
+  options.search.simulate_everything = true;
+  const SearchResult whole = plan(question.job, question.space, options, serial_for);
+  EXPECT_EQ(orders(bounded.ranked), orders(whole.ranked));
+  std::size_t better = 0;
+  for (const PlannedLayout& planned : whole.ranked) {
+    Job job = question.job;
+    job.layout = planned.layout;
+    for (const Allocation& other : usual_allocations(job.cluster, question.space.free_nodes)) {
+      take_nodes(other, job.cluster);
+      const double time_s = evaluate_layout(job).time_s;
+      EXPECT_GE(time_s, planned.time_s);
+      EXPECT_TRUE(time_s == planned.time_s || other.nodes != planned.allocation->nodes);
+      if (time_s > planned.time_s) ++better;
+    }
+  }
+  EXPECT_GT(better, 0U);
+  const nlohmann::json root = {{"cluster", {{"name", "dgx-a100-80g"}, {"nodes", 4}, {"network", "two-tier-2to1"}}}};
+  EXPECT_EQ(job_file_of(root, bounded.ranked.front()).at("cluster").at("network"),
+            nlohmann::json({{"preset", "two-tier-2to1"}, {"allocation", {0, 1, 2, 3}}}));
+  EXPECT_EQ(asked("").space.free_nodes.size(), 8U) << "of a larger fabric all are free";
+  EXPECT_TRUE(asked(R"(, "allocation": "compact")").space.free_nodes.empty());
+  try {
+    asked(R"(, "allocation": [0, 1, 1, 2, 3])");
+    ADD_FAILURE() << "a node twice";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.diagnostic().field, "cluster.network.allocation");
+  }
+}
+
+TEST(Allocations, PackAndSpread) {
+  const auto ways = [](Topology topology, std::vector<NetworkTier> tiers, std::vector<int> shape, int nodes,
+                       const std::vector<int>& free) {
+    Cluster cluster;
+    cluster.nodes = nodes;
+    cluster.network = Network();
+    cluster.network->topology = topology;
+    cluster.network->tiers = std::move(tiers);
+    cluster.network->shape = std::move(shape);
+    std::map<std::string, std::vector<int>> found;
+    for (const Allocation& way : usual_allocations(cluster, free)) found[way.name] = way.nodes;
+    return found;
+  };
+  using Nodes = std::vector<int>;
+  // Leaves of four, pods of eight: the second pod has room for all, on its full leaf and another's two.
+  const Nodes free = {1, 3, 5, 6, 7, 8, 9, 10, 11, 13, 15};
+  auto found = ways(Topology::kTree, {{4, 1.0}, {8, 2.0}}, {}, 6, free);
+  EXPECT_EQ(found.at("as listed"), Nodes({1, 3, 5, 6, 7, 8}));
+  EXPECT_EQ(found.at("packed"), Nodes({8, 9, 10, 11, 13, 15}));
+  EXPECT_EQ(found.at("spread"), Nodes({1, 3, 5, 6, 8, 13}));
+  // On the leaf that has just three, not on the full one.
+  EXPECT_EQ(ways(Topology::kTree, {{4, 1.0}, {8, 2.0}}, {}, 3, free).at("packed"), Nodes({5, 6, 7}));
+  EXPECT_EQ(ways(Topology::kTorus, {}, {4, 4}, 4, free).at("packed"), Nodes({8, 9, 10, 11}));
+  EXPECT_EQ(ways(Topology::kDragonfly, {}, {2, 2, 2, 2}, 4, free).at("packed"), Nodes({8, 9, 10, 11}));
+  EXPECT_EQ(ways(Topology::kStar, {}, {}, 2, free).size(), 1U);
+  EXPECT_EQ(ways(Topology::kTree, {{4, 1.0}}, {}, 4, {0, 1, 2, 3}).size(), 1U) << "each once";
 }
 
 TEST(Plan, ThePlacementIsTheJobsWhereItIsGivenOrNothingIsShared) {
