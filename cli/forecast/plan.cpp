@@ -277,6 +277,7 @@ PlanEntry entry_of(const LoadedJob& loaded, const PlannedLayout& planned) {
   FLOPCAST_CHECK(entry.forecast.result.memory.fits);
   // A thousand rows would hold every action of a thousand steps.
   entry.forecast.timeline = Timeline();
+  entry.forecast.messages.clear();
   entry.forecast.memory.clear();
   entry.forecast.step.program = Program();
   return entry;

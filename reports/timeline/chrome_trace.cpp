@@ -152,12 +152,12 @@ int tid_of(StreamKind stream, int lane) {
 /// What is written at a time. The order of kinds is the order at equal times: counters first, slices before the arrows
 /// that end or start inside them.
 struct Event {
-  enum class Kind : std::uint8_t { kCounter, kSlice, kInside, kFlowStart, kFlowEnd };
+  enum class Kind : std::uint8_t { kCounter, kSlice, kInside, kMessage, kFlowStart, kFlowEnd };
   Nanoseconds time = 0;
   Kind kind = Kind::kSlice;
   std::uint32_t rank = 0;
-  std::size_t index = 0;  ///< of the span, flow or counter point
-  std::size_t part = 0;   ///< of TraceOptions::counters, or of what a slice consists of
+  std::size_t index = 0;  ///< of the span, flow or counter point; of a message its row
+  std::size_t part = 0;   ///< of TraceOptions::counters, of what a slice consists of, or of a row's messages
 };
 
 class TraceWriter {
@@ -168,6 +168,9 @@ class TraceWriter {
     if (timeline.transfers.size() <= options.max_flows) flows_ = bind_transfers(timeline);
     std::size_t spans = 0;
     for (const std::vector<Span>& rank : timeline.ranks) spans += rank.size();
+    std::size_t messages = 0;
+    for (const SharedMessages& row : options.messages) messages += row.messages.size();
+    shows_messages_ = messages > 0 && messages <= options.max_inside;
     shows_inside_ = !options.inside.empty() && spans <= options.max_inside;
     for (const auto& [action, parts] : options.inside) inside_[action] = parts_by_term(parts);
     const auto has_length = [this](const Flow& flow) {
@@ -179,6 +182,7 @@ class TraceWriter {
   std::string write() {
     write_header();
     for (std::size_t rank = 0; rank < timeline_.ranks.size(); ++rank) write_names(rank);
+    if (shows_messages_) write_row_names();
     for (const Event& event : sorted_events()) write_event(event);
     print("\n]}}\n");
     return fmt::to_string(out_);
@@ -207,6 +211,9 @@ class TraceWriter {
     } else if (!options_.inside.empty()) {
       print(",\"inside passes\":\"left out: more slices than the limit of {}\"", options_.max_inside);
     }
+    if (!options_.messages.empty() && !shows_messages_) {
+      print(",\"fabric\":\"left out: more messages than the limit of {}\"", options_.max_inside);
+    }
     for (const auto& [key, value] : options_.other_data) print(",{}:{}", json_text(key), json_text(value));
     print("}},\"traceEvents\":[");
   }
@@ -234,8 +241,34 @@ class TraceWriter {
     }
   }
 
+  std::size_t fabric_process() const { return timeline_.ranks.size(); }
+
+  void write_row_names() {
+    const std::size_t process = fabric_process();
+    begin_event();
+    print("{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\",\"args\":{{\"name\":\"fabric\"}}}}", process);
+    begin_event();
+    print("{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_sort_index\",\"args\":{{\"sort_index\":{}}}}}", process,
+          process);
+    for (std::size_t row = 0; row < options_.messages.size(); ++row) {
+      const SharedMessages& messages = options_.messages[row];
+      begin_event();
+      print("{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}}}", process, row,
+            json_text(messages.name + ", over " + messages.link));
+      begin_event();
+      print("{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_sort_index\",\"args\":{{\"sort_index\":{}}}}}",
+            process, row, row);
+    }
+  }
+
   std::vector<Event> sorted_events() const {
     std::vector<Event> events;
+    for (std::size_t row = 0; shows_messages_ && row < options_.messages.size(); ++row) {
+      const std::vector<SharedMessages::Message>& messages = options_.messages[row].messages;
+      for (std::size_t i = 0; i < messages.size(); ++i) {
+        events.push_back({clock_(messages[i].start), Event::Kind::kMessage, 0, row, i});
+      }
+    }
     for (std::uint32_t rank = 0; rank < timeline_.ranks.size(); ++rank) {
       const std::vector<Span>& spans = timeline_.ranks[rank];
       for (std::size_t i = 0; i < spans.size(); ++i) {
@@ -322,6 +355,8 @@ class TraceWriter {
         return write_slice(event.rank, event.index);
       case Event::Kind::kInside:
         return write_inside(event);
+      case Event::Kind::kMessage:
+        return write_message(event);
       case Event::Kind::kCounter:
         return write_counter(event);
       case Event::Kind::kFlowStart:
@@ -343,6 +378,24 @@ class TraceWriter {
     begin_slice(event.rank, event.index, places_inside(span)[event.part]);
     fmt::format_to(std::back_inserter(out_), FMT_COMPILE(",\"name\":\"{}\",\"cat\":\"inside\"}}"),
                    (*parts_of(span))[event.part].name);
+  }
+
+  // How many times longer than with its links to itself.
+  void write_message(const Event& event) {
+    const SharedMessages& row = options_.messages[event.index];
+    const SharedMessages::Message& message = row.messages[event.part];
+    const Place place = place_between(clock_(message.start), clock_(message.end));
+    print("{{\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":", fabric_process(), event.index);
+    Clock::write(out_, place.start);
+    print(",\"dur\":");
+    Clock::write(out_, place.duration);
+    print(",\"name\":\"{}\",\"cat\":\"message\",\"args\":{{\"alone_us\":", name_of(row.axis));
+    Clock::write(out_, clock_(message.alone));
+    if (message.alone > 0) {
+      print(",\"times_alone\":{:.3f}",
+            static_cast<double>(message.end - message.start) / static_cast<double>(message.alone));
+    }
+    print("}}}}");
   }
 
   void write_slice(std::uint32_t rank, std::size_t index) {
@@ -400,6 +453,7 @@ class TraceWriter {
   std::vector<Flow> flows_;
   PassParts inside_;  ///< one part a term
   bool shows_inside_ = false;
+  bool shows_messages_ = false;
   Buffer out_;
   bool first_event_ = true;
 };
@@ -460,6 +514,7 @@ TraceOptions trace_options_of(const Forecast& forecast) {
   TraceOptions options;
   options.counters.push_back(memory_counter(forecast));
   options.inside = pass_parts(forecast.step);
+  options.messages = forecast.messages;
   options.rank_names = names_of_ranks(forecast.step.job.layout, forecast.timeline.rank_count());
   return options;
 }

@@ -32,12 +32,15 @@ struct TraceOptions {
   /// drawn, and otherData says so.
   PassParts inside;
   std::size_t max_inside = 300'000;
+  /// Messages that share links of a fabric, drawn as a process of their own behind the ranks, a thread a row; none with
+  /// more messages than max_inside.
+  std::vector<SharedMessages> messages;
   /// Perfetto slows down under many arrows: with more transfers than this none is drawn, and otherData says so.
   std::size_t max_flows = 20'000;
 };
 
-/// What a forecast's trace shows beside its timeline: memory over time, what passes consist of, and of how many GPUs a
-/// rank tells.
+/// What a forecast's trace shows beside its timeline: memory over time, what passes consist of, of how many GPUs a rank
+/// tells, and messages on shared links, with what each takes longer than alone.
 TraceOptions trace_options_of(const Forecast& forecast);
 
 /// JSON in Chrome's trace event format, for ui.perfetto.dev and chrome://tracing: a process a rank, a thread a stream

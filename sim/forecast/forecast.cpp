@@ -322,6 +322,7 @@ void take_network_step(NetworkStep network, InsidePasses& inside, Forecast& answ
   answer.timeline = std::move(network.timeline);
   answer.links = std::move(network.links);
   answer.loads = std::move(network.loads);
+  answer.messages = std::move(network.messages);
   answer.result.network = std::move(network.result);
   for (const Axis axis : kAxes) {
     if (axis != Axis::kPipeline) inside.spent.*communication_term(axis).spent += network.inside_passes[axis];

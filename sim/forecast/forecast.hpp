@@ -20,6 +20,7 @@ struct Forecast {
   Result result;
   std::vector<HotLink> links;   ///< of a cluster with a network: all that carry something while the step waits
   std::vector<LinkLoad> loads;  ///< and by link of its fabric
+  std::vector<SharedMessages> messages;
 };
 
 /// Simulates one training step.

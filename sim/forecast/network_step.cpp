@@ -611,6 +611,62 @@ void expect_bandwidths(const PreparedStep& step, const Wiring& wiring, NetworkRe
   result.nccl_tests.push_back({Axis::kData, "all_reduce", group.ranks, kTestedBytes, busbw, busbw / slowed});
 }
 
+// Rows of a class's flows, and of those that it shares with others; without those that send nothing.
+class MessageRows {
+ public:
+  MessageRows(const Wiring& wiring, const NetworkFabric& fabric, const std::vector<LinkLoad>& loads)
+      : wiring_(wiring), fabric_(fabric), loads_(loads), row_of_(wiring.flows().flows(), kNoRow) {}
+
+  std::vector<SharedMessages> rows(const PreparedStep& step, const NetworkGraph& network, const FlowGraphTimes& times,
+                                   std::size_t of_class) {
+    const std::size_t stages = network.needs().stage_count();
+    for (std::size_t stage = 0; stage + 1 < stages; ++stage) {
+      add(wiring_.boundary(of_class, stage, true), fmt::format("activations {} to {}", stage, stage + 1));
+      add(wiring_.boundary(of_class, stage, false), fmt::format("gradients {} to {}", stage + 1, stage));
+    }
+    for (std::size_t stage = 0; stage < stages; ++stage) {
+      for (const Axis axis : {Axis::kTensor, Axis::kContext, Axis::kExpert, Axis::kData}) {
+        add(wiring_.inside_pass(of_class, stage, axis), fmt::format("{} of stage {}", name_of(axis), stage));
+      }
+    }
+    for (std::size_t rank = 0; rank < step.program.ranks.size(); ++rank) {
+      add(wiring_.replicas(of_class, rank), fmt::format("{} of rank {}", name_of(Axis::kData), rank));
+    }
+    const FlowGraph& graph = network.graph();
+    for (Piece piece = 0; piece < graph.size(); ++piece) {
+      const FlowId flow = graph.flow(piece);
+      if (flow == FlowGraph::kNoFlow || row_of_[flow] == kNoRow || times.end[piece] == times.start[piece]) continue;
+      rows_[row_of_[flow]].messages.push_back({times.start[piece], times.end[piece], graph.alone(piece)});
+    }
+    for (SharedMessages& row : rows_) {
+      std::stable_sort(row.messages.begin(), row.messages.end(),
+                       [](const auto& a, const auto& b) { return a.start < b.start; });
+    }
+    std::erase_if(rows_, [](const SharedMessages& row) { return row.messages.empty(); });
+    return std::move(rows_);
+  }
+
+ private:
+  static constexpr std::size_t kNoRow = static_cast<std::size_t>(-1);
+
+  void add(FlowId flow, std::string name) {
+    if (!wiring_.has_links(flow) || row_of_[flow] != kNoRow) return;
+    row_of_[flow] = rows_.size();
+    const auto use_of = [this](const LinkUse& use) { return wiring_.link_classes()[use.link].first; };
+    const auto uses = wiring_.flows().uses_of(flow);
+    const auto fullest = std::max_element(uses.begin(), uses.end(), [&](const LinkUse& a, const LinkUse& b) {
+      return loads_[use_of(a)].utilisation < loads_[use_of(b)].utilisation;
+    });
+    rows_.push_back({std::move(name), wiring_.axis_of(flow), fabric_.links()[use_of(*fullest)].name, {}});
+  }
+
+  const Wiring& wiring_;
+  const NetworkFabric& fabric_;
+  const std::vector<LinkLoad>& loads_;
+  std::vector<std::size_t> row_of_;  // by flow
+  std::vector<SharedMessages> rows_;
+};
+
 }  // namespace
 
 NetworkStep simulate_on_network(const PreparedStep& step) {
@@ -668,6 +724,7 @@ NetworkStep simulate_on_network(const PreparedStep& step) {
                    [](const HotLink& a, const HotLink& b) { return a.utilisation > b.utilisation; });
   result.hot_links.assign(answer.links.begin(), answer.links.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                                            kMostHotLinks, answer.links.size())));
+  answer.messages = MessageRows(wiring, fabric, answer.loads).rows(step, network, times, slowest);
   expect_bandwidths(step, wiring, result);
   return answer;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "sim/forecast/prepare.hpp"
@@ -14,6 +15,19 @@ struct LinkLoad {
   ByAxis<double> share;
 };
 
+/// Messages that follow each other over shared links, of the replica that the timeline shows or of all.
+struct SharedMessages {
+  struct Message {
+    Ticks start = 0;
+    Ticks end = 0;
+    Ticks alone = 0;  ///< what it takes with its links to itself
+  };
+  std::string name;  ///< "dp of rank 3", "activations 0 to 1"
+  Axis axis = Axis::kData;
+  std::string link;  ///< on its way, the one that is fullest while the step waits
+  std::vector<Message> messages;
+};
+
 /// A step whose messages share links.
 struct NetworkStep {
   Timeline timeline;             ///< of one replica's pipeline, which ends last
@@ -21,6 +35,7 @@ struct NetworkStep {
   NetworkResult result;          ///< with the ten hottest links
   std::vector<HotLink> links;    ///< all that carry something while the step waits, fullest first
   std::vector<LinkLoad> loads;   ///< by link of the fabric
+  std::vector<SharedMessages> messages;
 };
 
 /// Plays the step of a job whose cluster has a network: a pipeline for each class of replicas, whose messages between

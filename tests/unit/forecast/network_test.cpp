@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -273,6 +274,30 @@ TEST(NetworkFabric, BackgroundBetweenNodesTakesTheirWay) {
     network.cables.push_back({fmt::format("node{}", node), "middle", BytesPerSecond(50e9)});
   }
   EXPECT_EQ(taken(network), Taken({{"node1-middle", 4e9}, {"middle-node6", 4e9}}));
+}
+
+// A pipeline's messages that share an uplink with seven like them take eight times as long as alone, and no row has two
+// messages at once. Links that nothing fills have none.
+TEST(NetworkStep, MessagesTellWhatSharingAdds) {
+  Question question;
+  question.layout = R"("tp": 2, "pp": 4, "global_batch_size": 128)";
+  const Forecast shared = answer_to(on(question, R"({"tiers": [{"nodes": 4, "oversubscription": 8}]})"));
+  std::set<std::string> names;
+  for (const SharedMessages& row : shared.messages) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    Ticks before = 0;
+    for (const SharedMessages::Message& message : row.messages) {
+      EXPECT_GE(message.start, before) << row.name;
+      EXPECT_GE(message.end - message.start, message.alone) << row.name;
+      before = message.end;
+    }
+    if (row.axis != Axis::kPipeline) continue;
+    EXPECT_EQ(row.link.rfind("tier0.", 0), 0U) << row.link;
+    const SharedMessages::Message& first = row.messages.front();
+    EXPECT_NEAR(static_cast<double>(first.end - first.start) / static_cast<double>(first.alone), 8.0, 1e-6) << row.name;
+  }
+  EXPECT_EQ(names.count("activations 2 to 3") + names.count("gradients 1 to 0") + names.count("dp of rank 0"), 3U);
+  EXPECT_TRUE(answer_to(question).messages.empty());
 }
 
 TEST(NetworkStep, HashedPathsDifferBySeedAndSpreadOnesAreNoSlower) {

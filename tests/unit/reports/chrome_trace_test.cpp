@@ -84,7 +84,7 @@ class TraceChecker {
     if (!of_thread.empty()) {
       EXPECT_LE(of_thread.back().end, start) << event;
     }
-    const int stage = event.contains("args") ? event.at("args").at("stage").get<int>() : -1;
+    const int stage = event.value("args", TraceJson::object()).value("stage", -1);
     of_thread.push_back({start, start + nanoseconds(event.at("dur")), event.at("name"), stage});
   }
 
@@ -320,6 +320,29 @@ TEST(ChromeTrace, EveryStreamHasAThreadOfItsOwn) {
     if (event.at("name") == "thread_name") threads.insert(event.at("tid").get<int>());
   }
   EXPECT_EQ(threads.size(), kStreamKindCount);
+}
+
+TEST(ChromeTrace, MessagesOnSharedLinksAreAProcessOfTheirOwn) {
+  const Timeline timeline = in_seconds(lay_out("t", one_f_one_b_orders(2, 4)), 1'000'000);
+  TraceOptions options;
+  options.messages = {
+      {"dp of rank 1", Axis::kData, "tier0.0.up", {{0, 3'000'000, 1'000'000}, {3'000'000, 5'000'000, 2'000'000}}},
+      {"activations 0 to 1", Axis::kPipeline, "tier0.1.up", {{1'000'000, 2'000'000, 1'000'000}}}};
+  const TraceChecker trace(write_chrome_trace(timeline, options));
+  EXPECT_EQ(trace.slices.at({2, 0}).size(), 2U) << "behind the ranks";
+  EXPECT_EQ(trace.slices.at({2, 1}).size(), 1U);
+  std::vector<double> times;
+  std::set<std::string> rows;
+  for (const TraceJson& event : trace.document().at("traceEvents")) {
+    if (event.value("cat", "") == "message") times.push_back(event.at("args").at("times_alone"));
+    if (event.at("pid") == 2 && event.at("name") == "thread_name") rows.insert(event.at("args").at("name"));
+  }
+  EXPECT_EQ(times, std::vector<double>({3.0, 1.0, 1.0}));
+  EXPECT_EQ(rows, std::set<std::string>({"dp of rank 1, over tier0.0.up", "activations 0 to 1, over tier0.1.up"}));
+  options.max_inside = 2;
+  const TraceChecker without(write_chrome_trace(timeline, options));
+  EXPECT_EQ(without.slices.count({2, 0}), 0U);
+  EXPECT_EQ(without.document().at("otherData").at("fabric"), "left out: more messages than the limit of 2");
 }
 
 TEST(ChromeTrace, EmptyZeroLengthAndHuge) {
