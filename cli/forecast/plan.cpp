@@ -283,9 +283,10 @@ PlanEntry entry_of(const LoadedJob& loaded, const PlannedLayout& planned) {
   return entry;
 }
 
-std::vector<PlanEntry> entries_of(const LoadedJob& loaded, const std::vector<PlannedLayout>& planned) {
-  std::vector<PlanEntry> entries;
-  for (const PlannedLayout& one : planned) entries.push_back(entry_of(loaded, one));
+std::vector<PlanEntry> entries_of(const LoadedJob& loaded, const std::vector<PlannedLayout>& planned,
+                                  const ParallelFor& parallel_for) {
+  std::vector<PlanEntry> entries(planned.size());
+  parallel_for(planned.size(), [&](std::size_t index) { entries[index] = entry_of(loaded, planned[index]); });
   return entries;
 }
 
@@ -646,8 +647,8 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
     if (rows) rows->remove();
     refuse(question, answer, parallel_for);
   }
-  answer.ranked = entries_of(loaded, answer.search.ranked);
-  answer.pareto = entries_of(loaded, answer.search.pareto);
+  answer.ranked = entries_of(loaded, answer.search.ranked, parallel_for);
+  answer.pareto = entries_of(loaded, answer.search.pareto, parallel_for);
   if (question.job.failures) check_best_by_simulation(answer);
   if (program) {
     emit.write(launch_file_of(*program, answer), output.file());

@@ -35,13 +35,23 @@ void SharedLinks::begin(FlowId flow, Ticks now, double bytes) {
   since_[flow] = now;
   rate_[flow] = FlowProgram::kNoCap;  // faster than any, until it has been given one
   std::size_t use = program_.first_use(flow);
+  bool alone = true;
   for (const auto& [link, weight] : program_.uses_of(flow)) {
+    alone = alone && active_[link].empty();
     place_[use] = active_[link].size();
     active_[link].push_back({flow, weight, use++});
-    touched_.push_back(link);
   }
-  begun_.push_back(flow);
+  if (alone) {
+    begun_alone_.push_back(flow);
+  } else {
+    touch(flow);
+  }
   ++under_way_;
+}
+
+void SharedLinks::touch(FlowId flow) {
+  for (const LinkUse& use : program_.uses_of(flow)) touched_.push_back(use.link);
+  begun_.push_back(flow);
 }
 
 Ticks SharedLinks::next_end() {
@@ -58,21 +68,46 @@ void SharedLinks::end_due(Ticks now, std::vector<FlowId>& ended) {
     end_[flow] = kNever;
     ended.push_back(flow);
     --under_way_;
-    slowest_left_ = std::min(slowest_left_, rate_[flow]);
     std::size_t use = program_.first_use(flow);
     for (const LinkUse& of_flow : program_.uses_of(flow)) {
       std::vector<ActiveUse>& active = active_[of_flow.link];
       active[place_[use]] = active.back();
       place_[active.back().use] = place_[use];
       active.pop_back();
-      touched_.push_back(of_flow.link);
       ++use;
+      if (active.empty()) continue;
+      touched_.push_back(of_flow.link);
+      slowest_left_ = std::min(slowest_left_, rate_[flow]);
     }
   }
 }
 
 void SharedLinks::settle(Ticks now) {
-  if (touched_.empty()) return;
+  changed_.clear();
+  settle_alone(now);
+  if (!touched_.empty()) settle_touched(now);
+  forecast_ends(now);
+}
+
+// Most flows of a training step meet nobody: neither they nor others have to be looked at again.
+void SharedLinks::settle_alone(Ticks now) {
+  const auto shares = [this](const LinkUse& use) { return active_[use.link].size() > 1; };
+  for (const FlowId flow : begun_alone_) {
+    const std::span<const LinkUse> uses = program_.uses_of(flow);
+    if (!touched_.empty() && std::any_of(uses.begin(), uses.end(), shares)) {
+      touch(flow);
+      continue;
+    }
+    double rate = program_.cap(flow);
+    for (const LinkUse& use : uses) rate = std::min(rate, program_.capacity(use.link) / use.weight);
+    since_[flow] = now;
+    rate_[flow] = rate;
+    changed_.push_back(flow);
+  }
+  begun_alone_.clear();
+}
+
+void SharedLinks::settle_touched(Ticks now) {
   ++settlement_;
   weigh_touched();
   lowest_moved_ = slowest_left_;
@@ -85,7 +120,6 @@ void SharedLinks::settle(Ticks now) {
   lowest_moved_ *= 1 - kRounding;
   collect();
   fill(now);
-  forecast_ends(now);
   touched_.clear();
   begun_.clear();
   slowest_left_ = FlowProgram::kNoCap;
@@ -146,7 +180,6 @@ double SharedLinks::rest_share(LinkId link) {
 }
 
 void SharedLinks::fill(Ticks now) {
-  changed_.clear();
   shares_.clear();
   capped_.clear();
   for (const LinkId link : links_reached_) {
@@ -158,7 +191,9 @@ void SharedLinks::fill(Ticks now) {
   }
   std::sort(capped_.begin(), capped_.end(), [this](FlowId a, FlowId b) { return program_.cap(a) < program_.cap(b); });
   std::size_t next_capped = 0;
-  while (!shares_.empty()) {
+  open_flows_ = flows_reached_.size();
+  // Links that are left without an open flow stay in the heap: each would be taken out of it in order.
+  while (open_flows_ > 0 && !shares_.empty()) {
     std::pop_heap(shares_.begin(), shares_.end(), std::greater<>());
     const LinkId link = shares_.back().second;
     shares_.pop_back();
@@ -183,6 +218,7 @@ void SharedLinks::fill(Ticks now) {
 
 void SharedLinks::freeze(FlowId flow, double rate, Ticks now) {
   flow_reached_[flow] = settlement_ - 1;
+  --open_flows_;
   for (const auto& [link, weight] : program_.uses_of(flow)) {
     rest_[link] -= weight * rate;
     open_weight_[link] -= weight;

@@ -18,7 +18,7 @@ namespace flopcast {
 /// Progressive filling: the link with the least share of what is left for each unit of weight freezes its flows at that
 /// rate, and so on; shares only grow. Only what a change can reach is filled anew: the links and flows connected with
 /// it, without the flows whose rate is below the least one that left or could come, because up to there filling is the
-/// same with the change and without it.
+/// same with the change and without it. A flow that is alone on all its links has its rate at once.
 class SharedLinks {
  public:
   static constexpr Ticks kNever = std::numeric_limits<Ticks>::max();
@@ -50,6 +50,9 @@ class SharedLinks {
   using Share = std::pair<double, LinkId>;
   using End = std::pair<Ticks, FlowId>;
 
+  void touch(FlowId flow);
+  void settle_alone(Ticks now);
+  void settle_touched(Ticks now);
   void weigh_touched();
   void collect();
   void add_reached(LinkId link);
@@ -80,12 +83,14 @@ class SharedLinks {
   // Of this instant.
   std::vector<LinkId> touched_;
   std::vector<FlowId> begun_;
+  std::vector<FlowId> begun_alone_;  // whose links were empty
   double slowest_left_ = FlowProgram::kNoCap;
   // Of this settlement.
   std::uint32_t settlement_ = 0;
   double lowest_moved_ = 0.0;
   std::vector<LinkId> links_reached_;
   std::vector<FlowId> flows_reached_;
+  std::size_t open_flows_ = 0;  // of these, without a rate yet
   std::vector<FlowId> capped_;
   std::vector<FlowId> changed_;
   std::vector<Share> shares_;  // a heap, least first
