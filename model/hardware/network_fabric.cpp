@@ -218,8 +218,10 @@ void NetworkFabric::place_nodes() {
   place_ = network_->allocated;
   if (!place_.empty()) {
     if (place_.size() != count) {
-      fail_network("allocation", fmt::format("lists {} nodes for the cluster's {}", place_.size(), count),
-                   fmt::format("give {} places", count));
+      fail_network(
+          "allocation", fmt::format("lists {} nodes for the cluster's {}", place_.size(), count),
+          fmt::format("give {} places{}", count,
+                      place_.size() > count ? "; flopcast plan takes a longer list as nodes that are free" : ""));
     }
     std::vector<int> sorted = place_;
     std::sort(sorted.begin(), sorted.end());
