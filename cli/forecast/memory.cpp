@@ -14,6 +14,7 @@
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "cli/options/variation_options.hpp"
+#include "planner/tables/comparison_tables.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/series_svg.hpp"
 #include "sim/files/result_file.hpp"
@@ -125,10 +126,12 @@ int run_memory(const Arguments& arguments, const Streams& streams) {
   output.write({.tables = table_of_view, .json = [&] { return write_memory(answer, view); }}, format);
   const MemoryResult& memory = answer.result.memory;
   if (check && !memory.fits) {
-    throw NegativeAnswer(fmt::format("does not fit: the fullest rank needs {:.1f} GiB of {:.1f} GiB", memory.shown_gib,
-                                     memory.capacity_gib));
+    std::string text = fmt::format("does not fit: the fullest rank needs {:.1f} GiB of {:.1f} GiB", memory.shown_gib,
+                                   memory.capacity_gib);
+    for (const std::string& line : what_fits(answer, read_file)) text += "\n  help: " + line;
+    throw NegativeAnswer(text);
   }
-  for (const std::string& warning : answer.result.warnings) warn(streams, warning);
+  warn_of(answer, streams);
   return 0;
 }
 

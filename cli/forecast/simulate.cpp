@@ -152,7 +152,7 @@ int run_simulate(const Arguments& arguments, const Streams& streams) {
                 .rows = [&] { return result_row(answer); },
                 .json = [&] { return write_simulation(answer); }},
                format);
-  for (const std::string& warning : answer.result.warnings) warn(streams, warning);
+  warn_of(answer, streams);
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
+#include "planner/tables/comparison_tables.hpp"
 
 namespace flopcast {
 
@@ -119,6 +120,14 @@ std::optional<LaunchProgram> EmitOption::program() const {
 void EmitOption::write(const LaunchFile& file, const std::optional<std::string>& path) const {
   for (const std::string& note : file.notes) std::fputs(fmt::format("note: {}\n", note).c_str(), streams_.err);
   write_output(streams_, path.value_or(""), file.text);
+}
+
+void warn_of(const Forecast& forecast, const Streams& streams) {
+  for (const std::string& warning : forecast.result.warnings) warn(streams, warning);
+  if (forecast.step.job.cluster.shares_links()) return;  // each change would be a step on the network
+  for (const std::string& line : what_fits(forecast, read_file)) {
+    std::fputs(("  help: " + line + "\n").c_str(), streams.err);
+  }
 }
 
 }  // namespace flopcast

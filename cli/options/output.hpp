@@ -12,6 +12,7 @@
 #include "base/host/terminal.hpp"
 #include "base/text/table.hpp"
 #include "import/programs/launch.hpp"
+#include "sim/forecast/forecast.hpp"
 
 namespace flopcast {
 
@@ -78,5 +79,8 @@ class EmitOption {
   Streams streams_;
   std::optional<std::string> program_;
 };
+
+/// A forecast's warnings; of a job that does not fit with single changes after which it does, each played.
+void warn_of(const Forecast& forecast, const Streams& streams);
 
 }  // namespace flopcast

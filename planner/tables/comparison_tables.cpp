@@ -381,16 +381,16 @@ std::string largest_loss(const Result& result) {
                      largest->what);
 }
 
-}  // namespace
+struct Tried {
+  std::string name;
+  double gain = 0.0;  ///< samples a second
+  Result result;
+};
 
-std::vector<std::string> advice_on(const Forecast& forecast, const ReadFile& read_file) {
-  constexpr double kWorthwhile = 0.01;
-  constexpr std::size_t kMostTold = 5;
-  struct Tried {
-    std::string name;
-    double gain = 0.0;  ///< samples a second
-    Result result;
-  };
+constexpr double kWorthwhile = 0.01;
+
+// Those that fit first, then the fastest.
+std::vector<Tried> changes_that_help(const Forecast& forecast, const ReadFile& read_file) {
   const Result& now = forecast.result;
   const Job& job = forecast.step.job;
   std::vector<Tried> tried;
@@ -401,10 +401,32 @@ std::vector<std::string> advice_on(const Forecast& forecast, const ReadFile& rea
     const bool helps = now.memory.fits ? gain >= kWorthwhile : result->memory.fits;
     if (helps) tried.push_back({change.name, gain, *result});
   }
-  // What fits first.
   std::stable_sort(tried.begin(), tried.end(), [](const Tried& a, const Tried& b) {
     return std::pair(a.result.memory.fits, a.gain) > std::pair(b.result.memory.fits, b.gain);
   });
+  return tried;
+}
+
+}  // namespace
+
+std::vector<std::string> what_fits(const Forecast& forecast, const ReadFile& read_file) {
+  constexpr std::size_t kMostTold = 3;
+  if (forecast.result.memory.fits) return {};
+  std::vector<std::string> lines;
+  for (const Tried& one : changes_that_help(forecast, read_file)) {
+    if (lines.size() == kMostTold) break;
+    lines.push_back(fmt::format("{} fits: {:.1f} of {:.1f} GiB, {:.0f} % {} samples a second", one.name,
+                                one.result.memory.shown_gib, one.result.memory.capacity_gib, 100.0 * std::abs(one.gain),
+                                one.gain >= 0.0 ? "more" : "fewer"));
+  }
+  if (lines.empty()) lines.emplace_back("no single change fits; see: flopcast plan, which searches all layouts");
+  return lines;
+}
+
+std::vector<std::string> advice_on(const Forecast& forecast, const ReadFile& read_file) {
+  constexpr std::size_t kMostTold = 5;
+  const Result& now = forecast.result;
+  const std::vector<Tried> tried = changes_that_help(forecast, read_file);
   std::vector<std::string> lines = {largest_loss(now)};
   if (!now.memory.fits) {
     lines.push_back(

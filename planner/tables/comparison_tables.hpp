@@ -36,6 +36,8 @@ Table strategies_table(const nlohmann::json& job_file, const Origins& origins, c
 /// least 1 % more samples a second, the best first; of a job that does not fit, those that do. Left out: changes of
 /// model and cluster, and two at once, which is what `flopcast plan` searches.
 std::vector<std::string> advice_on(const Forecast& forecast, const ReadFile& read_file);
+/// Of a job that does not fit, the three fastest of these changes after which it does; a hint where none does.
+std::vector<std::string> what_fits(const Forecast& forecast, const ReadFile& read_file);
 /// What changes of gradient exchange buy on the job as it stands, beside what is usually claimed.
 Table optimizations_table(const Job& job, const ReadFile& read_file);
 

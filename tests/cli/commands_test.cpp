@@ -208,6 +208,17 @@ TEST(Commands, MemoryCheckSaysNoWithThree) {
   const CommandResult simulated = run_flopcast({"simulate", example(), "--pp", "4", "--vpp", "2"});
   EXPECT_EQ(simulated.exit_code, 0) << simulated.standard_error;
   EXPECT_NE(simulated.standard_error.find("warning: does not fit"), std::string::npos);
+  // What is offered is true, and where nothing is, that is said.
+  for (const CommandResult& told : {too_large, simulated}) {
+    EXPECT_NE(told.standard_error.find("\n  help: "), std::string::npos) << told.standard_error;
+  }
+  const std::vector<std::string> tuned = {"memory", "--model",   "qwen3-32b", "--finetune",
+                                          "qlora",  "--cluster", "1xl40s-8x"};
+  const std::string help = run_flopcast(tuned).standard_error;
+  EXPECT_NE(help.find("help: recomputation full fits: 27."), std::string::npos) << help;
+  std::vector<std::string> recomputed = tuned;
+  recomputed.insert(recomputed.end(), {"--recompute", "full", "--check"});
+  EXPECT_EQ(run_flopcast(recomputed).exit_code, 0);
 }
 
 TEST(Commands, MemoryOverTimeReturnsToItsBase) {
