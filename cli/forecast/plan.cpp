@@ -305,12 +305,13 @@ void require_an_end(const Job& job, const PlanOptions& options) {
       time_in_days(interruptions.restart_s), devices));
 }
 
-void require_free_nodes(const SearchSpace& space, const PlanOptions& options) {
+void require_free_nodes(const LoadedJob& loaded, const SearchSpace& space, const PlanOptions& options) {
   const auto most = static_cast<std::size_t>(options.nodes.back());
   if (space.free_nodes.empty() || space.free_nodes.size() >= most) return;
-  throw ConfigError({"cluster.network.allocation",
-                     fmt::format("lists {} free nodes for a plan on {}", space.free_nodes.size(), most), "",
-                     fmt::format("list {} or more, or plan on fewer", most)});
+  const nlohmann::json& network = loaded.root->at("cluster").at("network");
+  const std::string field = network.contains("allocation") ? "cluster.network.allocation" : "cluster.network.nodes";
+  throw ConfigError({field, fmt::format("{} nodes are free for a plan on {}", space.free_nodes.size(), most),
+                     loaded.origins.where(field), fmt::format("{} or more, or plan on fewer", most)});
 }
 
 // Nothing fits, or not in time: what is closest, and what would.
@@ -333,7 +334,7 @@ LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
       LaunchFile file = write_launch(program, forecast.step.job);
       if (const auto& allocation = answer.ranked[place].planned.allocation) {
         file.notes.push_back(fmt::format("forecast on nodes {} of the fabric, ranks in this order: ask for them",
-                                         places_text(allocation->nodes)));
+                                         places_text(allocation->nodes, allocation->nodes.size())));
       }
       if (place > 0)
         file.notes.push_back(fmt::format("number {} of those found is the first that it can be told", place + 1));
@@ -622,7 +623,7 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
   answer.notes = std::move(search_notes);
   answer.verbose = flags.verbose();
   require_an_end(question.job, answer.options);
-  require_free_nodes(question.space, answer.options);
+  require_free_nodes(loaded, question.space, answer.options);
   // Of layouts that are equal one is shown.
   const int wanted = answer.options.search.ranked;
   constexpr int kEquals = 3;

@@ -218,10 +218,11 @@ void NetworkFabric::place_nodes() {
   place_ = network_->allocated;
   if (!place_.empty()) {
     if (place_.size() != count) {
-      fail_network(
-          "allocation", fmt::format("lists {} nodes for the cluster's {}", place_.size(), count),
-          fmt::format("give {} places{}", count,
-                      place_.size() > count ? "; flopcast plan takes a longer list as nodes that are free" : ""));
+      fail_network("allocation", fmt::format("lists {} nodes for the cluster's {}", place_.size(), count),
+                   fmt::format("give {} places{}", count,
+                               place_.size() > count && !cluster_->uneven()
+                                   ? "; flopcast plan takes a longer list as nodes that are free"
+                                   : ""));
     }
     std::vector<int> sorted = place_;
     std::sort(sorted.begin(), sorted.end());
@@ -359,6 +360,11 @@ void NetworkFabric::build_cables() {
   for (int node = 1; node < nodes_; ++node) (*routes)(node, 0, 0);  // complains of nodes that nothing joins
 }
 
+void NetworkFabric::take(const std::vector<int>& places) {
+  FLOPCAST_CHECK(places.size() == place_.size());
+  place_ = places;
+}
+
 int NetworkFabric::host_at(int place, int card) const {
   if (segment_ == 0) return place * cards_ + card;
   return (place / segment_ * cards_ + card) * segment_ + place % segment_;
@@ -432,7 +438,7 @@ std::optional<int> NetworkFabric::node_named(const std::string& name) const {
   int node = -1;
   const char* const end = name.data() + name.size();
   const auto read = std::from_chars(name.data() + kNode.size(), end, node);
-  const bool whole = read.ec == std::errc() && read.ptr == end;
+  const bool whole = read.ec == std::errc() && read.ptr == end && name == fmt::format("node{}", node);
   return whole && node >= 0 && node < nodes_ ? std::optional(node) : std::nullopt;
 }
 
@@ -447,9 +453,11 @@ std::vector<std::pair<std::uint32_t, double>> NetworkFabric::loads_of(const Back
       fail_network(fmt::format("background.{}.to", index), fmt::format("node{} sends to itself", *to), "another node");
     }
     for (int card = 0; card < cards_; ++card) {
-      const auto connection = static_cast<std::uint64_t>(card);
-      for (const std::uint32_t link : fabric_.route(host_at(*from, card), host_at(*to, card), connection)) {
-        loads.emplace_back(link, traffic.rate.value() / cards_);
+      for (int pair = 0; pair < network_->queue_pairs; ++pair) {
+        const auto connection = static_cast<std::uint64_t>(pair);
+        for (const std::uint32_t link : fabric_.route(host_at(*from, card), host_at(*to, card), connection)) {
+          loads.emplace_back(link, traffic.rate.value() / cards_ / network_->queue_pairs);
+        }
       }
     }
     return loads;
@@ -463,7 +471,12 @@ std::vector<std::pair<std::uint32_t, double>> NetworkFabric::loads_of(const Back
     const std::vector<std::uint32_t> links =
         is_switch ? links_named(where + (up ? ".up" : ".down")) : std::vector<std::uint32_t>();
     if (links.empty()) {
-      fail_network(fmt::format("background.{}.{}", index, up ? "from" : "to"),
+      const std::string key = fmt::format("background.{}.{}", index, up ? "from" : "to");
+      if (other_is_node && !links_named(where + ".up").empty()) {
+        fail_network(key, fmt::format("\"{}\" is a switch, and the other end is a node", where),
+                     "two switches or two nodes");
+      }
+      fail_network(key,
                    fmt::format("no {} is called \"{}\"", tiered && !other_is_node ? "switch or node" : "node", where),
                    fmt::format("{}two nodes, such as node0 and node{}; see: flopcast network show",
                                tiered ? "two switches, tierT.N, such as tier0.0, or " : "", nodes_ - 1));
@@ -570,15 +583,20 @@ std::vector<int> spread(const std::vector<int>& free, std::size_t count, int siz
 
 std::vector<Allocation> usual_allocations(const Cluster& cluster, const std::vector<int>& free) {
   const auto count = static_cast<std::size_t>(cluster.nodes);
-  FLOPCAST_CHECK(free.size() >= count);
+  if (free.size() < count) {
+    fail_network("allocation", fmt::format("{} nodes of the fabric are free for {}", free.size(), count),
+                 fmt::format("at least {}", count));
+  }
+  int of = fabric_nodes(cluster);
+  for (const int place : free) of = std::max(of, place + 1);
   std::vector<Allocation> ways;
-  const auto add = [&ways](const char* name, std::vector<int> nodes) {
+  const auto add = [&ways, of](const char* name, std::vector<int> nodes) {
     const bool known = std::any_of(ways.begin(), ways.end(), [&](const Allocation& way) { return way.nodes == nodes; });
-    if (!known) ways.push_back({name, std::move(nodes)});
+    if (!known) ways.push_back({name, std::move(nodes), of});
   };
   add("as listed", {free.begin(), free.begin() + static_cast<std::ptrdiff_t>(count)});
   const std::vector<int> sizes = unit_sizes(cluster);
-  if (sizes.empty()) return ways;
+  if (sizes.empty() || free.size() == count) return ways;
   std::vector<int> sorted = free;
   std::sort(sorted.begin(), sorted.end());
   std::vector<int> few = packed(sorted, count, sizes.size(), sizes);
@@ -589,9 +607,14 @@ std::vector<Allocation> usual_allocations(const Cluster& cluster, const std::vec
   return ways;
 }
 
-void take_nodes(const Allocation& allocation, Cluster& cluster) {
-  cluster.network->allocation.clear();
-  cluster.network->allocated = allocation.nodes;
+int fabric_nodes(const Cluster& cluster) {
+  const Network& network = *cluster.network;
+  int nodes = std::max(cluster.nodes, network.nodes.value_or(0));
+  for (const int place : network.allocated) nodes = std::max(nodes, place + 1);
+  if (network.shape.empty()) return nodes;
+  std::int64_t hosts = 1;
+  for (const int size : network.shape) hosts = std::min<std::int64_t>(kMostHosts, hosts * size);
+  return std::max(nodes, static_cast<int>(hosts));
 }
 
 int most_hops(const Cluster& cluster) {
@@ -604,7 +627,7 @@ int most_hops(const Cluster& cluster) {
     case Topology::kRail: {
       const std::vector<NetworkTier> tiers = tiers_of(network, cluster.nics_per_node);
       int levels = 1;
-      for (const NetworkTier& tier : tiers) levels += tier.nodes < network.nodes.value_or(cluster.nodes) ? 1 : 0;
+      for (const NetworkTier& tier : tiers) levels += tier.nodes < fabric_nodes(cluster) ? 1 : 0;
       return 2 * levels - 1;
     }
     case Topology::kTorus: {

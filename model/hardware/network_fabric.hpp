@@ -49,6 +49,8 @@ class NetworkFabric {
   bool keeps_rails() const { return keeps_rails_; }
   /// Of a node of the job, its place in the fabric.
   int place_of(int node) const { return place_[static_cast<std::size_t>(node)]; }
+  /// Gives the job other nodes of the fabric, as many as it has.
+  void take(const std::vector<int>& places);
 
  private:
   void size_nodes();
@@ -81,17 +83,21 @@ class NetworkFabric {
 struct Allocation {
   std::string name;        ///< how they were taken
   std::vector<int> nodes;  ///< of the fabric, in the order of the job's
+  int of = 0;              ///< nodes that the fabric has
 };
 /// The usual ways to take as many nodes as the cluster has, each once:
 ///   as listed  the first, in the order given
-///   packed     by the fabric's place, under the fewest switches of its highest tier, then of the next: those with the
-///              most free whole, the rest from the one that is just large enough
+///   packed     by the fabric's place, under few switches of its highest tier, then of the next: those with the most
+///   free
+///              whole, the rest from the one that is just large enough
 ///   spread     by the fabric's place, as evenly over the switches of the lowest tier as what is free allows
-/// Units of a dragonfly are its routers, chassis and groups, of a torus its lines and planes; without such units only
-/// the first. Expects as many free nodes or more, each once, and a network that names a topology.
+/// Units of a dragonfly are its routers, chassis and groups, of a torus its lines and planes. Without such units, and
+/// where no more are free than are taken, there is only the first. None looks at degraded links or background. Expects
+/// nodes that differ, and a network that names a topology. Throws ConfigError where too few are free.
 std::vector<Allocation> usual_allocations(const Cluster& cluster, const std::vector<int>& free);
-/// Makes it the cluster's, in a fabric that has all of its nodes.
-void take_nodes(const Allocation& allocation, Cluster& cluster);
+/// Nodes of the fabric that a cluster's network names: its own, the cluster's, as many as its allocation reaches, or
+/// those of its shape.
+int fabric_nodes(const Cluster& cluster);
 
 /// The most switches on a way between two nodes of a cluster with a network; of a list of cables, from the first node.
 int most_hops(const Cluster& cluster);

@@ -10,6 +10,7 @@
 
 #include "base/text/error.hpp"
 #include "model/config/object_reader.hpp"
+#include "model/hardware/network_fabric.hpp"
 #include "model/job/fields.hpp"
 #include "model/job/read_job.hpp"
 #include "model/job/rules.hpp"
@@ -123,13 +124,15 @@ nlohmann::json layout_for_reading(const nlohmann::json& layout) {
 
 }  // namespace
 
-// Takes a list of nodes out of the job: those that are free, of which the planner takes as many as it needs.
+// Takes a list of nodes out of the job: those that are free, of which the planner takes as many as it needs. Of uneven
+// nodes the list says which stands where.
 std::vector<int> take_free_nodes(nlohmann::json& root, const Origins& origins) {
   const auto cluster = root.find("cluster");
   if (cluster == root.end() || !cluster->is_object()) return {};
+  const nlohmann::json count = cluster->value("nodes", nlohmann::json(1));
   const auto network = cluster->find("network");
-  if (network == cluster->end() || !network->is_object() || !network->contains("allocation")) return {};
-  if (!network->at("allocation").is_array()) return {};
+  if (count.is_array() || network == cluster->end() || !network->is_object()) return {};
+  if (!network->contains("allocation") || !network->at("allocation").is_array()) return {};
   constexpr int kMostPlaces = 1'000'000;
   ObjectReader reader(*network, "cluster.network", origins);
   std::vector<int> free = *reader.whole_list("allocation", 0, kMostPlaces - 1);
@@ -139,23 +142,28 @@ std::vector<int> take_free_nodes(nlohmann::json& root, const Origins& origins) {
   if (twice != sorted.end()) {
     reader.fail("allocation", fmt::format("lists node {} twice", *twice), "each node that is free once");
   }
-  if (free.empty()) reader.fail("allocation", "is an empty list", "the nodes that are free, or leave it out");
-  const int least = sorted.back() + 1;
+  if (count.is_number_integer() && static_cast<std::int64_t>(free.size()) < count.get<std::int64_t>()) {
+    reader.fail("allocation", fmt::format("lists {} nodes for the cluster's {}", free.size(), count.dump()),
+                "the nodes that are free, as many or more");
+  }
+  const int least = sorted.empty() ? 1 : sorted.back() + 1;
   network->erase("allocation");
-  const nlohmann::json nodes = network->value("nodes", nlohmann::json());
-  if (!nodes.is_number_integer() || nodes.get<std::int64_t>() < least) (*network)["nodes"] = least;
+  const auto nodes = network->find("nodes");
+  const bool smaller = nodes != network->end() && nodes->is_number_integer() && nodes->get<std::int64_t>() < least;
+  if (nodes == network->end() || smaller) (*network)["nodes"] = least;
   return free;
 }
 
 // Of a fabric that is larger than the job, and of which it names no nodes, all are free.
 void add_whole_fabric(const nlohmann::json& root, PlanQuestion& question) {
   const Cluster& cluster = question.job.cluster;
-  if (!question.space.free_nodes.empty() || !cluster.shares_links() || cluster.uneven()) return;
-  if (cluster.network->nodes.value_or(0) <= cluster.nodes || root.at("cluster").at("network").contains("allocation")) {
-    return;
-  }
-  question.space.free_nodes.resize(static_cast<std::size_t>(*cluster.network->nodes));
-  std::iota(question.space.free_nodes.begin(), question.space.free_nodes.end(), 0);
+  std::vector<int>& free = question.space.free_nodes;
+  if (!cluster.shares_links()) free.clear();
+  if (!free.empty() || !cluster.shares_links() || cluster.uneven()) return;
+  const int nodes = fabric_nodes(cluster);
+  if (nodes <= cluster.nodes || root.at("cluster").at("network").contains("allocation")) return;
+  free.resize(static_cast<std::size_t>(nodes));
+  std::iota(free.begin(), free.end(), 0);
 }
 
 PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
@@ -224,6 +232,7 @@ nlohmann::json job_file_of(const nlohmann::json& root, const PlannedLayout& plan
     nlohmann::json& network = cluster["network"];
     if (network.is_string()) network = {{"preset", network}};
     network["allocation"] = planned.allocation->nodes;
+    network["nodes"] = planned.allocation->of;
   }
   // A list of uneven nodes stays as it is.
   if (!cluster.contains("nodes") || !cluster.at("nodes").is_array()) cluster["nodes"] = planned.nodes;

@@ -42,7 +42,7 @@ std::string no_files(const std::string& path) {
 }  // namespace
 
 EvaluatedLayout evaluate_layout(const Job& job, const std::vector<Allocation>& allocations) {
-  PreparedStep step = prepare(job, no_files);
+  const PreparedStep step = prepare(job, no_files);
   std::vector<int> versions(static_cast<std::size_t>(step.program.rank_count()), 1);
   for (std::size_t rank = 0; step.program.asynchronous && rank < versions.size(); ++rank) {
     versions[rank] = step.schedule->weights.versions(step.request, static_cast<int>(rank));
@@ -56,14 +56,10 @@ EvaluatedLayout evaluate_layout(const Job& job, const std::vector<Allocation>& a
     return evaluated;
   }
   if (step.job.cluster.shares_links()) {
-    if (allocations.empty()) evaluated.time_s = network_step_seconds(step);
-    for (std::size_t index = 0; index < allocations.size(); ++index) {
-      take_nodes(allocations[index], step.job.cluster);
-      const double time_s = network_step_seconds(step);
-      if (index > 0 && time_s >= evaluated.time_s) continue;
-      evaluated.time_s = time_s;
-      evaluated.allocation = index;
-    }
+    const std::vector<double> times = network_step_seconds(step, allocations);
+    const auto fastest = std::min_element(times.begin(), times.end());
+    evaluated.allocation = static_cast<std::size_t>(fastest - times.begin());
+    evaluated.time_s = *fastest;
     return evaluated;
   }
   LoweredStep lowered;

@@ -13,15 +13,17 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json layout_json(const nlohmann::json& root, const PlannedLayout& planned) {
-  return {{"nodes", planned.nodes},
-          {"devices", planned.devices},
-          {"layout", layout_section_of(root, planned)},
-          {"allocation", planned.allocation ? Json{planned.allocation->name, planned.allocation->nodes} : Json()},
-          {"time_s", planned.time_s},
-          {"memory_share", planned.memory_share},
-          {"memory_bytes", planned.memory_bytes},
-          {"order", planned.order},
-          {"score", {planned.score.primary, planned.score.time_s}}};
+  return {
+      {"nodes", planned.nodes},
+      {"devices", planned.devices},
+      {"layout", layout_section_of(root, planned)},
+      {"allocation",
+       planned.allocation ? Json{planned.allocation->name, planned.allocation->nodes, planned.allocation->of} : Json()},
+      {"time_s", planned.time_s},
+      {"memory_share", planned.memory_share},
+      {"memory_bytes", planned.memory_bytes},
+      {"order", planned.order},
+      {"score", {planned.score.primary, planned.score.time_s}}};
 }
 
 Layout layout_of(const nlohmann::json& root, int nodes, const nlohmann::json& section) {
@@ -30,6 +32,8 @@ Layout layout_of(const nlohmann::json& root, int nodes, const nlohmann::json& se
   sized.nodes = nodes;
   sized.layout.vpp = 1;
   job["cluster"] = job_file_of(root, sized).at("cluster");
+  // Which nodes it takes of those that are free says the allocation beside it; a layout asks nothing of their links.
+  job["cluster"].erase("network");
   job["layout"] = section;
   return read_job(job, Origins()).layout;
 }
@@ -40,7 +44,8 @@ PlannedLayout planned_of(const nlohmann::json& root, const Json& json) {
   planned.devices = json.at("devices").get<int>();
   planned.layout = layout_of(root, planned.nodes, nlohmann::json(json.at("layout")));
   if (const Json& allocation = json.at("allocation"); !allocation.is_null()) {
-    planned.allocation = {allocation.at(0).get<std::string>(), allocation.at(1).get<std::vector<int>>()};
+    planned.allocation = {allocation.at(0).get<std::string>(), allocation.at(1).get<std::vector<int>>(),
+                          allocation.at(2).get<int>()};
   }
   planned.time_s = json.at("time_s").get<double>();
   planned.memory_share = json.at("memory_share").get<double>();

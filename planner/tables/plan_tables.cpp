@@ -195,13 +195,12 @@ std::vector<std::string> why(const PlanAnswer& answer) {
 
 }  // namespace
 
-std::string places_text(const std::vector<int>& places) {
-  constexpr std::size_t kMostRanges = 8;
+std::string places_text(const std::vector<int>& places, std::size_t most) {
   std::vector<std::string> ranges;
   for (std::size_t first = 0; first < places.size();) {
     std::size_t last = first;
     while (last + 1 < places.size() && places[last + 1] == places[last] + 1) ++last;
-    if (ranges.size() == kMostRanges) {
+    if (ranges.size() == most) {
       ranges.push_back(fmt::format("and {} more", places.size() - first));
       break;
     }
@@ -395,8 +394,9 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
   const PlanEntry& best = answer.ranked.front();
   const MemoryResult& memory = best.forecast.result.memory;
   if (const auto& allocation = answer.ranked.front().planned.allocation) {
-    ranked.notes.push_back(
-        fmt::format("1 takes nodes {} of the fabric ({})", places_text(allocation->nodes), allocation->name));
+    constexpr std::size_t kMostRanges = 8;
+    ranked.notes.push_back(fmt::format("1 takes nodes {} of the fabric ({})",
+                                       places_text(allocation->nodes, kMostRanges), allocation->name));
   }
   ranked.notes.push_back(fmt::format("the best leaves {:.1f} GiB of {:.0f} GiB free on its fullest GPU",
                                      memory.capacity_gib - memory.shown_gib, memory.capacity_gib));

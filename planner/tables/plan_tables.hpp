@@ -39,8 +39,8 @@ std::vector<Table> plan_tables(const PlanAnswer& answer);
 Table ranked_table(const PlanAnswer& answer);
 /// What a layout cuts the model by: "tp 8 pp 8x3 dp 16".
 std::string short_name(const Layout& layout);
-/// Places of a fabric, those that follow each other as "0-15"; the first eight such.
-std::string places_text(const std::vector<int>& places);
+/// Places of a fabric, those that follow each other as "0-15"; the first `most` such.
+std::string places_text(const std::vector<int>& places, std::size_t most);
 /// Step time over GPUs, or over memory where all have as many: the layouts of both tables, and the front through them.
 std::string plan_svg(const PlanAnswer& answer, const FigureStyle& style);
 Table rejected_table(const SearchResult& result);

@@ -729,20 +729,25 @@ NetworkStep simulate_on_network(const PreparedStep& step) {
   return answer;
 }
 
-double network_step_seconds(const PreparedStep& step) {
-  const NetworkFabric fabric(step.job.cluster);
-  const Wiring wiring(step, fabric);
-  NetworkGraph network(step, wiring);
-  network.build();
-  const FlowGraphTimes times = play(network.graph(), wiring.flows());
-  FLOPCAST_CHECK(times.stuck == 0);
-  return static_cast<double>(times.makespan) * kSecondsPerTick;
+std::vector<double> network_step_seconds(const PreparedStep& step, const std::vector<Allocation>& allocations) {
+  NetworkFabric fabric(step.job.cluster);
+  std::vector<double> seconds;
+  for (std::size_t index = 0; index < std::max<std::size_t>(1, allocations.size()); ++index) {
+    if (!allocations.empty()) fabric.take(allocations[index].nodes);
+    const Wiring wiring(step, fabric);
+    NetworkGraph network(step, wiring);
+    network.build();
+    const FlowGraphTimes times = play(network.graph(), wiring.flows());
+    FLOPCAST_CHECK(times.stuck == 0);
+    seconds.push_back(static_cast<double>(times.makespan) * kSecondsPerTick);
+  }
+  return seconds;
 }
 
 PathSamples sample_paths(PreparedStep step, int samples) {
   std::vector<double> times;
   for (int sample = 0; sample < samples; ++sample) {
-    times.push_back(network_step_seconds(step));
+    times.push_back(network_step_seconds(step).front());
     ++step.job.cluster.network->seed;
   }
   std::sort(times.begin(), times.end());

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "model/hardware/network_fabric.hpp"
 #include "sim/forecast/prepare.hpp"
 #include "sim/forecast/result.hpp"
 #include "sim/timeline.hpp"
@@ -50,8 +51,8 @@ struct NetworkStep {
 /// Left out: asynchronous schedules and parameter servers, which prepare refuses.
 NetworkStep simulate_on_network(const PreparedStep& step);
 
-/// The time of that step alone.
-double network_step_seconds(const PreparedStep& step);
+/// The time of that step alone, on each of the allocations or, without any, on its own.
+std::vector<double> network_step_seconds(const PreparedStep& step, const std::vector<Allocation>& allocations = {});
 
 /// Step times with the seed of the job's network and those after it, where paths are hashed.
 PathSamples sample_paths(PreparedStep step, int samples);

@@ -16,6 +16,7 @@
 
 #include "base/text/error.hpp"
 #include "planner/plan/plan.hpp"
+#include "planner/shared/plan_parts.hpp"
 #include "tests/unit/planner/questions.hpp"
 
 namespace flopcast {
@@ -265,8 +266,7 @@ TEST(Plan, TakesTheBestOfTheFreeNodes) {
     Job job = question.job;
     job.layout = planned.layout;
     for (const Allocation& other : usual_allocations(job.cluster, question.space.free_nodes)) {
-      take_nodes(other, job.cluster);
-      const double time_s = evaluate_layout(job).time_s;
+      const double time_s = evaluate_layout(job, {other}).time_s;
       EXPECT_GE(time_s, planned.time_s);
       EXPECT_TRUE(time_s == planned.time_s || other.nodes != planned.allocation->nodes);
       if (time_s > planned.time_s) ++better;
@@ -275,9 +275,25 @@ TEST(Plan, TakesTheBestOfTheFreeNodes) {
   EXPECT_GT(better, 0U);
   const nlohmann::json root = {{"cluster", {{"name", "dgx-a100-80g"}, {"nodes", 4}, {"network", "two-tier-2to1"}}}};
   EXPECT_EQ(job_file_of(root, bounded.ranked.front()).at("cluster").at("network"),
-            nlohmann::json({{"preset", "two-tier-2to1"}, {"allocation", {0, 1, 2, 3}}}));
+            nlohmann::json({{"preset", "two-tier-2to1"}, {"allocation", {0, 1, 2, 3}}, {"nodes", 8}}));
+  // What another process searched comes back with its nodes, whatever the job lists.
+  nlohmann::json many = root;
+  many["model"] = "gpt3-125m";
+  many["layout"] = {{"global_batch_size", 32}};
+  many["cluster"]["network"] = {{"tiers", {{{"nodes", 4}}}},
+                                {"allocation", {0, 4, 1, 5, 2, 13}},
+                                {"degraded", {{{"link", "tier0.3.up"}, {"share", 0.5}}}}};
+  const std::optional<SearchResult> back = read_part(many, write_part(many, bounded));
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->ranked.front().allocation->nodes, best.nodes);
+  EXPECT_EQ(back->ranked.front().allocation->of, 8);
   EXPECT_EQ(asked("").space.free_nodes.size(), 8U) << "of a larger fabric all are free";
   EXPECT_TRUE(asked(R"(, "allocation": "compact")").space.free_nodes.empty());
+  const PlanQuestion uneven = question_of(R"({"model": "gpt3-125m", "cluster": {"name": "dgx-a100-80g",
+      "nodes": [{"devices": 8}, {"devices": 8, "device": "a100-40g"}], "network": {"allocation": [5, 2]}},
+      "layout": {"global_batch_size": 32}})");
+  EXPECT_TRUE(uneven.space.free_nodes.empty());
+  EXPECT_EQ(uneven.job.cluster.network->allocated, std::vector<int>({5, 2})) << "who stands where";
   try {
     asked(R"(, "allocation": [0, 1, 1, 2, 3])");
     ADD_FAILURE() << "a node twice";
@@ -311,7 +327,9 @@ TEST(Allocations, PackAndSpread) {
   EXPECT_EQ(ways(Topology::kTorus, {}, {4, 4}, 4, free).at("packed"), Nodes({8, 9, 10, 11}));
   EXPECT_EQ(ways(Topology::kDragonfly, {}, {2, 2, 2, 2}, 4, free).at("packed"), Nodes({8, 9, 10, 11}));
   EXPECT_EQ(ways(Topology::kStar, {}, {}, 2, free).size(), 1U);
-  EXPECT_EQ(ways(Topology::kTree, {{4, 1.0}}, {}, 4, {0, 1, 2, 3}).size(), 1U) << "each once";
+  EXPECT_EQ(ways(Topology::kTree, {{4, 1.0}}, {}, 4, {0, 1, 2, 3, 8}).size(), 2U) << "each once";
+  EXPECT_EQ(ways(Topology::kTree, {{2, 1.0}}, {}, 4, {0, 2, 1, 3}).size(), 1U) << "the order is the user's";
+  EXPECT_THROW(ways(Topology::kTree, {{2, 1.0}}, {}, 4, {0, 2, 1}), ConfigError);
 }
 
 TEST(Plan, ThePlacementIsTheJobsWhereItIsGivenOrNothingIsShared) {
