@@ -314,6 +314,11 @@ RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun&
     forecast.communication[axis].bytes_sent_per_rank = as_run.communication[axis].bytes_sent_per_rank;
     forecast.communication[axis].messages = as_run.communication[axis].messages;
   }
+  const std::optional<Finetune>& finetune = job.step.job.training.finetune;
+  if (finetune && finetune->base != BaseFormat::kBf16) {
+    forecast.assumptions.push_back(
+        fmt::format("the run keeps frozen weights in 32 bits: {} is not executed", name_of(finetune->base)));
+  }
   const std::optional<Experts>& experts = job.step.job.model.experts;
   if (experts && job.step.job.layout.ep > 1 && !experts->capacity_factor) {
     forecast.assumptions.push_back("bytes of axis ep are those of even routing; the run's router is real, and uneven");

@@ -38,7 +38,8 @@ double kept_for_weight_gradient(const std::vector<Operator>& operators, const Jo
   const double element = element_size(job.training.precision).value();
   double bytes = 0.0;
   for (const Operator& op : operators) {
-    const bool weighs = op.parameters > 0.0;
+    const bool weighs = op.parameters > op.frozen_parameters;
+    if (op.frozen) continue;
     if (op.kind == OperatorKind::kLinear) {
       bytes += op.saved.value() + element * static_cast<double>(op.shape.m) * static_cast<double>(op.shape.n);
     } else if (weighs && op.saved.value() > 0.0) {
@@ -80,6 +81,7 @@ Job job_as_run(Job job, bool fused_attention) {
   job.training.precision = Precision::kFp32;
   job.model.dropout = false;
   job.training.flash_attention = fused_attention;
+  if (job.training.finetune) job.training.finetune->base = BaseFormat::kBf16;  // that is, as all weights are
   Stack& stack = job.training.stack;
   stack.of_own_run = true;
   stack.vocab_divisor = 1;
@@ -94,12 +96,19 @@ std::vector<HeldBytes> held_as_run(const PreparedStep& step) {
   const Job& job = step.job;
   const double block =
       kept_for_weight_gradient(block_operators(job.model, job.layout, job.training, BlockKind::kDense), job);
-  const double head = kept_for_weight_gradient(head_operators(job.model, job.layout, job.training), job);
+  const bool trains_tables = embedding_state(job.training) == LayerState::kTrained;
+  const double head =
+      trains_tables ? kept_for_weight_gradient(head_operators(job.model, job.layout, job.training), job) : 0.0;
+  const double embedding = trains_tables ? flow_bytes(job) : 0.0;
   const double slices = step.program.slices_per_microbatch;
   std::vector<HeldBytes> held;
+  int first = 0;  // layer of the stage, of this copy of the model
   for (const StageCosts& stage : step.costs.stages) {
-    const double after =
-        block * stage.layers + (stage.has_head ? head : 0.0) + (stage.has_embedding ? flow_bytes(job) : 0.0);
+    const LayersByState layers = layers_by_state(job.model, job.training, first, stage.layers);
+    first = (first + stage.layers) % job.model.layers;
+    const auto trained = static_cast<std::size_t>(LayerState::kTrained);
+    const double after = block * (layers.dense[trained] + layers.with_experts[trained]) +
+                         (stage.has_head ? head : 0.0) + (stage.has_embedding ? embedding : 0.0);
     held.push_back({stage.activation.value() / slices, after / slices});
   }
   return held;

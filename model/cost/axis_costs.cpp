@@ -15,9 +15,20 @@ double collective_pairs(const Job& job, BlockKind kind) {
   return behind_attention ? 2.0 : 1.0;
 }
 
+// Of a block's gathers, those whose linear or its adapters have a weight gradient.
+double gathers_for_weights(const std::vector<Operator>& operators, double pairs) {
+  const auto any = [&operators](auto holds) { return std::any_of(operators.begin(), operators.end(), holds); };
+  if (!any([](const Operator& op) { return op.frozen; })) return pairs;
+  const bool attention =
+      any([](const Operator& op) { return op.name == "qkv adapter" || op.name == "latent adapter"; });
+  const bool behind_it = any([](const Operator& op) { return op.name == "up adapter"; });
+  return std::min(pairs, (attention ? 1.0 : 0.0) + (behind_it ? 1.0 : 0.0));
+}
+
 }  // namespace
 
-void add_block_collectives(const PricingContext& pricing, BlockKind kind, Section& block) {
+void add_block_collectives(const PricingContext& pricing, BlockKind kind, const std::vector<Operator>& operators,
+                           Section& block) {
   const Bytes bytes = pricing.hidden_bytes();
   const GroupPlacement& group = pricing.tp_group;
   Traffic forward;
@@ -32,7 +43,7 @@ void add_block_collectives(const PricingContext& pricing, BlockKind kind, Sectio
     forward = gathered;
     forward += scattered;
     backward = forward;
-    backward += gathered;
+    backward += scaled(gathered, gathers_for_weights(operators, pairs) / pairs);
     block.tensor.gather = gathered.time / pairs;
     block.tensor.sum = scattered.time / pairs;
     if (training.stack.overlap_tp_in_pieces) block.tp_in_pieces = forward.time;
@@ -48,14 +59,14 @@ void add_block_collectives(const PricingContext& pricing, BlockKind kind, Sectio
   block.sent.tp += backward;
 }
 
-void add_embedding_collectives(const PricingContext& pricing, Section& embedding) {
+void add_embedding_collectives(const PricingContext& pricing, LayerState state, Section& embedding) {
   const bool sharded = pricing.job.layout.sequence_parallel;
   const Bytes bytes = pricing.hidden_bytes();
   const Traffic forward = pricing.collective(sharded ? CollectiveKind::kReduceScatter : CollectiveKind::kAllReduce,
                                              bytes, pricing.tp_group, 1);
   embedding.forward.comm.tp += forward.time;
   embedding.sent.tp += forward;
-  if (sharded) {
+  if (sharded && state == LayerState::kTrained) {
     const Traffic backward = pricing.collective(CollectiveKind::kAllGather, bytes, pricing.tp_group, 1);
     embedding.input_gradient.comm.tp += backward.time;
     embedding.sent.tp += backward;
@@ -82,14 +93,21 @@ void add_head_collectives(const PricingContext& pricing, Section& head) {
   head.sent.tp += loss;
 }
 
-void add_adapter_collectives(const PricingContext& pricing, const std::vector<Operator>& operators, Section& block) {
+Traffic adapter_exchange(const PricingContext& pricing, const std::vector<Operator>& operators,
+                         const std::optional<RecomputeModules>& of_modules) {
+  Traffic pass;
   for (const Operator& op : operators) {
-    if (op.exchanged <= Bytes(0)) continue;
-    const Traffic pass = pricing.collective(CollectiveKind::kAllGather, op.exchanged, pricing.tp_group, 1);
-    block.forward.comm.tp += pass.time;
-    block.input_gradient.comm.tp += pass.time;
-    block.sent.tp += scaled(pass, 2);
+    if (op.exchanged <= Bytes(0) || (of_modules && (op.redone_with & *of_modules).none())) continue;
+    pass += pricing.collective(CollectiveKind::kAllGather, op.exchanged, pricing.tp_group, 1);
   }
+  return pass;
+}
+
+void add_adapter_collectives(const PricingContext& pricing, const std::vector<Operator>& operators, Section& block) {
+  const Traffic pass = adapter_exchange(pricing, operators, {});
+  block.forward.comm.tp += pass.time;
+  block.input_gradient.comm.tp += pass.time;
+  block.sent.tp += scaled(pass, 2);
 }
 
 Traffic recomputed_collectives(const PricingContext& pricing, BlockKind kind, const Section& block) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "model/cost/pricing.hpp"
@@ -10,16 +11,18 @@ namespace flopcast {
 ///
 /// Two all-reduces of the hidden states forward (after attention and MLP) and two backward (before them): 8bsh(t-1)/t
 /// elements sent per rank and layer. Sequence parallelism makes each an all-gather and a reduce-scatter, and gathers
-/// each column-parallel linear's input again for its weight gradient (Korthikanti et al. 2205.05198 §4.2).
+/// each column-parallel linear's input again for its weight gradient (Korthikanti et al. 2205.05198 §4.2), or that of
+/// its adapters; a frozen one has none.
 /// Where a stack overlaps them, the second gather runs beside the linear's input gradient, the sum of that beside its
 /// weight gradient (Megatron Core, tensor_parallel/layers.py; nanotron, tensor_parallel/functional.py): each hides for
 /// as long as its own product, not behind the block's other products.
 /// Of a layer with experts those of attention and shared experts alone: the gathers of routed tokens are
 /// add_expert_exchange's.
-void add_block_collectives(const PricingContext& pricing, BlockKind kind, Section& block);
+void add_block_collectives(const PricingContext& pricing, BlockKind kind, const std::vector<Operator>& operators,
+                           Section& block);
 
-/// The vocabulary is split over the ranks, so the looked-up rows are summed over them.
-void add_embedding_collectives(const PricingContext& pricing, Section& embedding);
+/// The vocabulary is split over the ranks, so the looked-up rows are summed over them. A frozen table gets no gradient.
+void add_embedding_collectives(const PricingContext& pricing, LayerState state, Section& embedding);
 
 /// The logits' input and its gradient, and maximum, target logit and sum of exponentials of every token in fp32
 /// (Megatron's vocabulary-parallel cross entropy).
@@ -28,6 +31,9 @@ void add_head_collectives(const PricingContext& pricing, Section& head);
 /// Adapters of linears that tensor-parallel ranks share: x·A is gathered or summed over the ranks before B, S·r
 /// elements in the forward pass and as many in the backward pass.
 void add_adapter_collectives(const PricingContext& pricing, const std::vector<Operator>& operators, Section& block);
+/// What of it a forward pass sends: all, or that of what the recomputation of modules redoes.
+Traffic adapter_exchange(const PricingContext& pricing, const std::vector<Operator>& operators,
+                         const std::optional<RecomputeModules>& of_modules);
 
 /// What a block's forward pass sends again under full recomputation.
 Traffic recomputed_collectives(const PricingContext& pricing, BlockKind kind, const Section& block);

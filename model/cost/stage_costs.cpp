@@ -243,6 +243,7 @@ void leave_out_backward(Section& section) {
     section.input_gradient.comm[axis] = section.weight_gradient.comm[axis] = Seconds(0);
     section.sent[axis] = scaled(section.sent[axis], 0.5);
   }
+  section.sent.cp = section.context_forward;  // keys and values come again with their gradients
   section.tensor = {};
 }
 
@@ -255,7 +256,7 @@ Block StepPricer::price_block(BlockKind kind, LayerState state) const {
   block.operators = block_operators(job_.model, job_.layout, job_.training, kind, state);
   block.cost = price_operators(block.operators);
   if (job_.layout.tensor_parallel == TensorParallel::k1d) {
-    add_block_collectives(pricing_, kind, block.cost);
+    add_block_collectives(pricing_, kind, block.operators, block.cost);
   } else {
     add_grid_collectives(pricing_, block.operators, block.cost);
   }
@@ -384,6 +385,7 @@ void StepPricer::add_recomputed_blocks(const Block& block, int layers, StageCost
   const bool cut = tokens_are_split(layout) || layout.partition_checkpoints;
   add_pass(costs.recompute, block.cost.forward, layers);
   costs.sent.tp += scaled(recomputed_collectives(pricing_, block.kind, block.cost), layers);
+  if (job_.training.finetune) costs.sent.tp += scaled(adapter_exchange(pricing_, block.operators, {}), layers);
   if (block.kind == BlockKind::kExperts) {
     costs.sent.tp.sent_per_rank += gathers_of_routed_tokens(pricing_).sent_per_rank * layers;
   }
@@ -413,6 +415,9 @@ void StepPricer::add_kept_blocks(const Block& block, int layers, StageCosts& cos
   costs.recompute_flops += block.cost.core_flops * layers;
   const double share = share_redone_selectively(job_, block.kind);
   if (share > 0.0) costs.sent.tp += scaled(recomputed_collectives(pricing_, block.kind, block.cost), layers * share);
+  if (job_.training.finetune && layout.recompute_modules) {
+    costs.sent.tp += scaled(adapter_exchange(pricing_, block.operators, layout.recompute_modules), layers);
+  }
   if (exchanges_again(block)) costs.sent.ep += scaled(block.cost.sent.ep, layers / 2.0);
   costs.recompute_buffer = std::max(costs.recompute_buffer, rebuilt_selectively(block.operators, layout));
 }
@@ -630,7 +635,7 @@ std::shared_ptr<const ModelSections> StepPricer::price_sections() const {
   made->embedding = price_operators(made->embedding_operators);
   made->head = price_operators(made->head_operators);
   if (job_.layout.tensor_parallel == TensorParallel::k1d) {
-    add_embedding_collectives(pricing_, made->embedding);
+    add_embedding_collectives(pricing_, embedding_state(job_.training), made->embedding);
     add_head_collectives(pricing_, made->head);
   } else {
     add_grid_embedding(pricing_, made->embedding);

@@ -1,6 +1,7 @@
 #include "model/workload/finetune.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -86,6 +87,28 @@ LayerState head_state(const Training& training) {
   return embedding == LayerState::kStill ? LayerState::kPassing : embedding;
 }
 
+namespace {
+
+struct LayerRange {
+  int begin = 0;
+  int end = 0;
+};
+
+LayerRange trained_layers(const std::optional<Finetune>& finetune, int layers) {
+  if (!finetune || finetune->method != FinetuneMethod::kFreeze) return {0, layers};
+  const int trained = finetune->trainable_layers;
+  return trained >= 0 ? LayerRange{std::max(0, layers - trained), layers} : LayerRange{0, std::min(layers, -trained)};
+}
+
+}  // namespace
+
+LayerState layer_state(const std::optional<Finetune>& finetune, int layers, int layer) {
+  const LayerRange trained = trained_layers(finetune, layers);
+  if (layer >= trained.end) return LayerState::kPassing;
+  if (layer >= trained.begin) return LayerState::kTrained;
+  return finetune->embeddings ? LayerState::kPassing : LayerState::kStill;
+}
+
 LayersByState layers_by_state(const Transformer& model, const Training& training, int first, int count) {
   LayersByState layers;
   const auto add = [&](LayerState state, int begin, int end) {
@@ -96,17 +119,10 @@ LayersByState layers_by_state(const Transformer& model, const Training& training
     layers.with_experts[static_cast<std::size_t>(state)] += experts;
     layers.dense[static_cast<std::size_t>(state)] += end - begin - experts;
   };
-  const std::optional<Finetune>& finetune = training.finetune;
-  if (!finetune || finetune->method != FinetuneMethod::kFreeze) {
-    add(LayerState::kTrained, 0, model.layers);
-    return layers;
-  }
-  const int trained = finetune->trainable_layers;
-  const int begin = trained >= 0 ? std::max(0, model.layers - trained) : 0;
-  const int end = trained >= 0 ? model.layers : std::min(model.layers, -trained);
-  add(finetune->embeddings ? LayerState::kPassing : LayerState::kStill, 0, begin);
-  add(LayerState::kTrained, begin, end);
-  add(LayerState::kPassing, end, model.layers);
+  const LayerRange trained = trained_layers(training.finetune, model.layers);
+  if (trained.begin > 0) add(layer_state(training.finetune, model.layers, 0), 0, trained.begin);
+  add(LayerState::kTrained, trained.begin, trained.end);
+  add(LayerState::kPassing, trained.end, model.layers);
   return layers;
 }
 
@@ -223,6 +239,11 @@ void append_adapters(const Operator& base, Bytes input, const std::vector<Adapte
   const double e = shapes.element;
   const double rank = finetune.rank;
   const double inputs = static_cast<double>(base.shape.k);
+  // Tensor-parallel ranks share A and B of a dense block's linears: one by the side that the linear is cut by, the
+  // other by the rank.
+  const bool by_inputs = base.name == "output projection" || base.name == "mlp down";
+  const bool by_outputs = base.name == "qkv projection" || base.name == "mlp up";
+  const double share = by_inputs || by_outputs ? std::ceil(rank / shapes.tp) : rank;
   const double rows = static_cast<double>(base.shape.m) * static_cast<double>(base.shape.batch);
   const bool fused = stack.compile || stack.fused_bias_dropout_add;
   for (std::size_t index = 0; index < adapters.size(); ++index) {
@@ -235,13 +256,13 @@ void append_adapters(const Operator& base, Bytes input, const std::vector<Adapte
       dropout.dropped_with = base.redone_with;
       operators.push_back(dropout);
     }
-    Operator down = adapter_half(base, adapter.name, e, inputs, rank, stack);
+    Operator down = adapter_half(base, adapter.name, e, inputs, by_inputs ? rank : share, stack);
     // Each dropout makes an input of its own; without, all read the linear's.
     if (drops || index == 0) down.saved = input;
     down.dropped_with = drops ? base.redone_with : base.dropped_with;
     if (shapes.tp > 1) down.exchanged = Bytes(rows * rank * e);
-    Operator up = adapter_half(base, adapter.name, e, rank, adapter.outputs, stack);
-    up.saved = Bytes(rows * rank * e);
+    Operator up = adapter_half(base, adapter.name, e, by_inputs ? share : rank, adapter.outputs, stack);
+    up.saved = Bytes(rows * (by_inputs ? share : rank) * e);
     up.dropped_with = base.redone_with;
     // Forward the scaled result is added; backward the gradients of the two inputs are.
     Operator sum = memory_bound("adapter sum", rows, (fused ? 3 : 5) * e * adapter.outputs,

@@ -74,6 +74,8 @@ inline constexpr std::size_t kLayerStates = 3;
 
 LayerState embedding_state(const Training& training);
 LayerState head_state(const Training& training);
+/// Of layer `layer` of `layers`.
+LayerState layer_state(const std::optional<Finetune>& finetune, int layers, int layer);
 
 /// Layers of a stage by what their block holds and what happens to them.
 struct LayersByState {

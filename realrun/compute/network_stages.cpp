@@ -24,9 +24,7 @@ class NetworkStages : public StageCompute {
     StageLayout layout;
     for (LayerPointer<float>& unit :
          build_stage<float>(spec_.network, spec_.parts.at(static_cast<std::size_t>(stage)), spec_.form)) {
-      ParameterList list(spec_.alignment);
-      unit->declare(list);
-      layout.units.push_back(std::move(list));
+      layout.units.push_back(declared(*unit, spec_.alignment));
     }
     return layout;
   }
@@ -114,10 +112,7 @@ class NetworkStages : public StageCompute {
     std::vector<LayerPointer<float>>& units = units_[stage];
     if (units.empty()) {
       units = build_stage<float>(spec_.network, spec_.parts.at(static_cast<std::size_t>(stage)), spec_.form);
-      for (const LayerPointer<float>& unit : units) {
-        ParameterList list(spec_.alignment);
-        unit->declare(list);
-      }
+      for (const LayerPointer<float>& unit : units) declared(*unit, spec_.alignment);
     }
     return units;
   }

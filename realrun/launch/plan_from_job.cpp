@@ -147,11 +147,28 @@ Recomputation recomputation_of(const Job& job) {
   return again;
 }
 
+// Sharded data parallelism is ZeRO 3, over some replicas or all of them.
+int zero_of(const Layout& layout) {
+  constexpr int kEverything = 3;
+  switch (layout.data_parallel) {
+    case DataParallel::kFsdp:
+      return kEverything;
+    case DataParallel::kHsdp:
+      return layout.shards > 1 ? kEverything : 0;
+    default:
+      return layout.zero;
+  }
+}
+
 void check_layout(const Job& job) {
   const Layout& layout = job.layout;
   require(layout.data_parallel != DataParallel::kDataParallel, "layout.data_parallel",
           "dataparallel is one process: a run has one for each rank", "valid for a run: ddp, fsdp, hsdp, ps, byteps");
-  require(!job.training.finetune, "training.finetune", "a run trains all weights", "leave it out");
+  if (const auto& finetune = job.training.finetune; finetune && finetune->base != BaseFormat::kBf16) {
+    require(zero_of(layout) < 3, "training.finetune.base",
+            fmt::format("{}: a run keeps frozen weights in 32 bits, and would gather those", name_of(finetune->base)),
+            "bf16, or weights that are not sharded");
+  }
   require(!job.training.preference, "training.preference", "a run learns the next token", "leave it out");
   check_recomputation(job);
 }
@@ -197,21 +214,9 @@ NetworkSpec network_of(const Job& job, const RunSettings& settings) {
   network.positions = model.positions;
   network.tied = model.tied_embeddings;
   network.seed = settings.seed;
+  network.finetune = job.training.finetune;
   network.recompute = recomputation_of(job);
   return network;
-}
-
-// Sharded data parallelism is ZeRO 3, over some replicas or all of them.
-int zero_of(const Layout& layout) {
-  constexpr int kEverything = 3;
-  switch (layout.data_parallel) {
-    case DataParallel::kFsdp:
-      return kEverything;
-    case DataParallel::kHsdp:
-      return layout.shards > 1 ? kEverything : 0;
-    default:
-      return layout.zero;
-  }
 }
 
 // Groups of replicas on other nodes have their share of the spare hosts.
@@ -340,6 +345,9 @@ GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& ru
   }
   if (plan.cp > 1) {
     throw ConfigError({"layout.cp", fmt::format("{} is not done on GPUs", plan.cp), {}, "--backend threads or mpi"});
+  }
+  if (plan.network.finetune) {
+    throw ConfigError({"training.finetune", "frozen weights are not done on GPUs", {}, "--backend threads or mpi"});
   }
   if (plan.network.experts) {
     throw ConfigError({"model.experts", "tokens find their experts on the host only", {}, "--backend threads or mpi"});

@@ -1,5 +1,6 @@
 #include "realrun/network/layer.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -30,10 +31,15 @@ Shard columns_of(std::size_t rows, std::size_t columns, int index, int parts) {
 }
 
 std::size_t ParameterList::add(Parameter parameter) {
-  parameter.offset = size_;
-  size_ += (parameter.shard.count() + alignment_ - 1) / alignment_ * alignment_;
-  parameters_.push_back(std::move(parameter));
-  return parameters_.back().offset;
+  parameter.frozen = freezes_;
+  std::size_t& size = freezes_ ? frozen_ : trained_;
+  const std::size_t offset = split_ ? size + (freezes_ ? *split_ : 0) : this->size();
+  size += (parameter.shard.count() + alignment_ - 1) / alignment_ * alignment_;
+  parameter.offset = offset;
+  const auto behind = std::find_if(parameters_.begin(), parameters_.end(),
+                                   [offset](const Parameter& other) { return other.offset > offset; });
+  parameters_.insert(behind, std::move(parameter));
+  return offset;
 }
 
 RowPositions positions_of(std::size_t sequence, std::size_t shift, const TokenSlice& slice, const ContextPart& part) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,7 @@ struct Parameter {
   bool partial = false;     ///< tensor-parallel ranks hold it whole, but each computes only a part of its gradient
   bool multiplies = false;  ///< a matrix that activations are multiplied with
   bool of_experts = false;  ///< expert-parallel ranks hold others
+  bool frozen = false;      ///< never updated: has no gradient and no optimizer state
   std::size_t offset = 0;   ///< of its first element in the unit's flat buffers
 };
 
@@ -48,17 +50,27 @@ struct Parameter {
 class ParameterList {
  public:
   /// Every parameter starts at a multiple of `alignment` elements, and so does what follows the last: any run of
-  /// parameters is cut into that many equal parts. What fills the gaps stays zero.
-  explicit ParameterList(std::size_t alignment = 1) : alignment_(alignment) {}
+  /// parameters is cut into that many equal parts. What fills the gaps stays zero. Frozen parameters lie behind
+  /// `trained` elements of others, so that gradients are a buffer of those alone; absent: in the order of add().
+  explicit ParameterList(std::size_t alignment = 1, std::optional<std::size_t> trained = {})
+      : alignment_(alignment), split_(trained) {}
   /// Sets and returns the offset.
   std::size_t add(Parameter parameter);
-  std::size_t size() const { return size_; }  ///< elements, gaps included
-  const std::vector<Parameter>& parameters() const { return parameters_; }
+  std::size_t size() const { return trained_ + frozen_; }                   ///< elements, gaps included
+  std::size_t trained_size() const { return trained_; }                     ///< of those that are not frozen
+  const std::vector<Parameter>& parameters() const { return parameters_; }  ///< by their offsets
+
+  /// Whether what is added from now on is frozen.
+  void freeze(bool frozen) { freezes_ = frozen; }
+  bool freezes() const { return freezes_; }
 
  private:
   std::vector<Parameter> parameters_;
-  std::size_t size_ = 0;
+  std::size_t trained_ = 0;
+  std::size_t frozen_ = 0;
   std::size_t alignment_ = 1;
+  std::optional<std::size_t> split_;
+  bool freezes_ = false;
 };
 
 /// Initial values depend on the seed, the parameter's name and the element's place in the whole parameter, so every
@@ -160,6 +172,17 @@ class Layer : public Interface {
 
 template <class T>
 using LayerPointer = std::unique_ptr<Layer<T>>;
+
+/// The parameters of a unit, frozen ones last.
+template <class T>
+ParameterList declared(Layer<T>& unit, std::size_t alignment) {
+  ParameterList list(alignment);
+  unit.declare(list);
+  if (list.trained_size() == list.size()) return list;
+  ParameterList split(alignment, list.trained_size());
+  unit.declare(split);
+  return split;
+}
 
 /// One layer behind the other.
 template <class T>

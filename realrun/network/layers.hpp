@@ -32,22 +32,24 @@ class Linear : public Layer<T> {
   void declare(ParameterList& list) override {
     offset_ = list.add(
         {.name = parameter_, .shard = shard_, .deviation = deviation_, .multiplies = true, .of_experts = of_experts_});
+    frozen_ = list.freezes();
   }
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
-    saved.tensors = {input};
+    if (!frozen_) saved.tensors = {input};
     Tensor<T> output = pass.kernels->tensor(input.rows(), shard_.rows);
     const MatrixView<const T> weight = weight_of(pass, Transposed::kYes);
     pass.kernels->multiply(input.view(), weight, output.target(), T(1), false);
     return output;
   }
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
-    saved.tensors.push_back(output_gradient);
+    if (!frozen_) saved.tensors.push_back(output_gradient);
     Tensor<T> gradient = pass.kernels->tensor(output_gradient.rows(), shard_.columns);
     const MatrixView<const T> weight = weight_of(pass, Transposed::kNo);
     pass.kernels->multiply(output_gradient.view(), weight, gradient.target(), T(1), false);
     return gradient;
   }
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
+    if (frozen_) return;
     const MatrixView<T> gradient{pass.gradients + offset_, shard_.rows, shard_.columns, shard_.columns};
     pass.kernels->multiply(saved.tensors[1].view(Transposed::kYes), saved.tensors[0].view(), gradient, T(1), true);
   }
@@ -66,6 +68,7 @@ class Linear : public Layer<T> {
   Shard shard_;
   float deviation_ = 0;
   bool of_experts_ = false;
+  bool frozen_ = false;  // keeps nothing for a weight gradient
   std::size_t offset_ = 0;
 };
 

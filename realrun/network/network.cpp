@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
+#include "realrun/network/adapters.hpp"
 #include "realrun/network/context.hpp"
 #include "realrun/network/experts.hpp"
 #include "realrun/network/layers.hpp"
@@ -119,16 +121,22 @@ class Builder {
                                                 length(), sharded() ? index() : 0, sharded() ? ranks() : 1)));
     }
     if (spec_.embedding_norm) layers.push_back(norm("embedding.norm"));
-    return std::make_unique<Sequence<T>>(std::move(layers));
+    return in_state(trains_embeddings() ? LayerState::kTrained : LayerState::kStill,
+                    std::make_unique<Sequence<T>>(std::move(layers)));
   }
 
   /// `index` among the stage's.
   LayerPointer<T> block(int number, int index) const {
     const std::string name = fmt::format("block.{}", number);
-    if (!spec_.recompute.whole(index)) return body(name, number);
-    const Builder<T> inside(spec_, form_, {});
-    const bool cut = spec_.recompute.partitioned && ranks() > 1;
-    return std::make_unique<Recomputed<T>>(inside.body(name, number), cut ? form_.group : nullptr);
+    LayerPointer<T> layer;
+    if (spec_.recompute.whole(index)) {
+      const Builder<T> inside(spec_, form_, {});
+      const bool cut = spec_.recompute.partitioned && ranks() > 1;
+      layer = std::make_unique<Recomputed<T>>(inside.body(name, number), cut ? form_.group : nullptr);
+    } else {
+      layer = body(name, number);
+    }
+    return in_state(layer_state(spec_.finetune, spec_.blocks, number), std::move(layer));
   }
 
   LayerPointer<T> head() const {
@@ -139,11 +147,27 @@ class Builder {
     const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
     auto logits = spec_.tied ? std::make_unique<Linear<T>>(tied_parameter(), shard, kTableDeviation)
                              : std::make_unique<Linear<T>>("head", shard);
-    return sequence<T>(norm("head.norm"), enter_group<T>(form_), std::move(logits),
-                       std::make_unique<CrossEntropy<T>>(*form_.group));
+    return in_state(trains_embeddings() ? LayerState::kTrained : LayerState::kPassing,
+                    sequence<T>(norm("head.norm"), enter_group<T>(form_), std::move(logits),
+                                std::make_unique<CrossEntropy<T>>(*form_.group)));
   }
 
  private:
+  bool adapts() const { return spec_.finetune && spec_.finetune->adapts(); }
+  bool trains_embeddings() const {
+    return !spec_.finetune || spec_.finetune->method == FinetuneMethod::kFull || spec_.finetune->embeddings;
+  }
+  LayerPointer<T> in_state(LayerState state, LayerPointer<T> layer) const {
+    if (state == LayerState::kTrained) return layer;
+    using Below = typename Frozen<T>::Below;
+    return std::make_unique<Frozen<T>>(std::move(layer),
+                                       state == LayerState::kStill ? Below::kFrozen : Below::kTrained);
+  }
+  // Of a block, beside whose linears there may be adapters.
+  LayerPointer<T> base(LayerPointer<T> layer) const {
+    return in_state(adapts() ? LayerState::kPassing : LayerState::kTrained, std::move(layer));
+  }
+
   std::size_t hidden() const { return static_cast<std::size_t>(spec_.hidden); }
   std::size_t vocab() const { return static_cast<std::size_t>(spec_.vocab); }
   std::size_t length() const { return static_cast<std::size_t>(spec_.sequence); }
@@ -191,9 +215,9 @@ class Builder {
 
   LayerPointer<T> behind_norm(const std::string& name, LayerPointer<T> layer) const {
     if (redoes(RecomputeModule::kLayernorm)) {
-      return std::make_unique<RebuiltBetween<T>>(norm(name), std::move(layer));
+      return std::make_unique<RebuiltBetween<T>>(base(norm(name)), std::move(layer));
     }
-    return sequence<T>(norm(name), std::move(layer));
+    return sequence<T>(base(norm(name)), std::move(layer));
   }
 
   // Norm, column linear, whatever works on its shares, row linear.
@@ -205,14 +229,44 @@ class Builder {
     std::size_t outputs = 0;  // inputs of the second
     bool up_bias = false;
     bool again = false;  // the linears are recomputed
+    std::vector<AdapterSpec> up_adapters = {};
+    std::vector<AdapterSpec> down_adapters = {};
   };
+  using Columns = std::array<std::size_t, 4>;  // groups, their width, first and number of those adapted in each
+  AdapterSpec adapter(std::string_view name, const Columns& columns) const {
+    const Finetune& finetune = *spec_.finetune;
+    return {.name = std::string(name),
+            .rank = static_cast<std::size_t>(finetune.rank),
+            .scale = finetune.alpha.value_or(finetune.rank) / finetune.rank,
+            .groups = columns[0],
+            .group_width = columns[1],
+            .first = columns[2],
+            .width = columns[3]};
+  }
+  // Of the outputs of one linear, where `fused` is targeted all with one adapter.
+  struct TargetedColumns {
+    AdapterTarget target;
+    Columns columns;
+  };
+  std::vector<AdapterSpec> adapters(const std::vector<TargetedColumns>& parts, std::optional<AdapterTarget> fused,
+                                    std::size_t outputs) const {
+    std::vector<AdapterSpec> specs;
+    if (!adapts()) return specs;
+    const AdapterTargets targets = spec_.finetune->targets.any() ? spec_.finetune->targets : all_targets();
+    const auto has = [&targets](AdapterTarget target) { return (targets & bit_of(target)).any(); };
+    if (fused && has(*fused)) return {adapter(name_of(*fused), {outputs, 1, 0, 1})};
+    for (const TargetedColumns& part : parts) {
+      if (has(part.target)) specs.push_back(adapter(name_of(part.target), part.columns));
+    }
+    return specs;
+  }
   LayerPointer<T> linear_pair(const LinearPair& pair, std::vector<LayerPointer<T>> between) const {
     std::vector<LayerPointer<T>> layers;
-    const LinearSpec up{pair.up, hidden(), pair.inputs};
-    const LinearSpec down{pair.down, pair.outputs, hidden()};
+    const LinearSpec up{pair.up, hidden(), pair.inputs, adapts(), pair.up_adapters};
+    const LinearSpec down{pair.down, pair.outputs, hidden(), adapts(), pair.down_adapters};
     layers.push_back(grid() == nullptr ? column_linear<T>(up, form_) : grid_linear<T>(up, *grid()));
     if (pair.up_bias) {
-      LayerPointer<T> bias = std::make_unique<Bias<T>>(pair.up, inner_features(pair.inputs));
+      LayerPointer<T> bias = base(std::make_unique<Bias<T>>(pair.up, inner_features(pair.inputs)));
       if (grid() != nullptr) bias = held_alike<T>(std::move(bias), {&grid()->column, &grid()->depth});
       layers.push_back(std::move(bias));
     }
@@ -222,9 +276,10 @@ class Builder {
     if (spec_.block != BlockForm::kParallelOneNorm) linears = behind_norm(pair.name + ".norm", std::move(linears));
     if (spec_.biases) {
       linears = sequence<T>(std::move(linears),
-                            held_by_grid(std::make_unique<Bias<T>>(pair.down, stream_features(1), sharded())));
+                            base(held_by_grid(std::make_unique<Bias<T>>(pair.down, stream_features(1), sharded()))));
     }
-    return spec_.post_norms ? sequence<T>(std::move(linears), norm(pair.name + ".post_norm")) : std::move(linears);
+    return spec_.post_norms ? sequence<T>(std::move(linears), base(norm(pair.name + ".post_norm")))
+                            : std::move(linears);
   }
 
   LayerPointer<T> attention(const std::string& block, int number) const {
@@ -244,17 +299,28 @@ class Builder {
       const bool partial = ranks() > 1 && grid() == nullptr;
       LayerPointer<T> norms = std::make_unique<QueryKeyNorm<T>>(name, heads, spec_.norm, spec_.whole_qk_norm, partial);
       if (grid() != nullptr) norms = held_alike<T>(std::move(norms), {&grid()->all});
-      between.push_back(std::move(norms));
+      between.push_back(base(std::move(norms)));
     }
     if (spec_.positions == Positions::kRotary) between.push_back(std::make_unique<RotaryPositions<T>>(heads, length()));
     between.push_back(redone_if(redoes(RecomputeModule::kCoreAttention), core_attention(extent)));
     const HeadLayout whole = spec_.head_layout();
+    const std::size_t queries = whole.group() * whole.head_dim;
+    const auto columns = [&](std::size_t first, std::size_t width) {
+      return Columns{whole.kv_heads, whole.group_width(), first, width};
+    };
+    std::vector<AdapterSpec> of_inputs =
+        adapters({{AdapterTarget::kQuery, columns(0, queries)},
+                  {AdapterTarget::kKey, columns(queries, whole.head_dim)},
+                  {AdapterTarget::kValue, columns(queries + whole.head_dim, whole.head_dim)}},
+                 AdapterTarget::kFusedQkv, whole.width());
     return linear_pair({.name = name,
                         .up = name + ".qkv",
                         .down = name + ".output",
                         .inputs = whole.width(),
                         .outputs = whole.heads * whole.head_dim,
-                        .up_bias = spec_.biases || spec_.attention_bias},
+                        .up_bias = spec_.biases || spec_.attention_bias,
+                        .up_adapters = std::move(of_inputs),
+                        .down_adapters = adapters({{AdapterTarget::kOutput, {hidden(), 1, 0, 1}}}, {}, hidden())},
                        std::move(between));
   }
 
@@ -286,13 +352,20 @@ class Builder {
     const auto width = static_cast<std::size_t>(spec_.ffn);
     std::vector<LayerPointer<T>> between;
     between.push_back(activation());
+    // Gate and value lie side by side.
+    std::vector<AdapterSpec> of_inputs =
+        spec_.gated_mlp ? adapters({{AdapterTarget::kGate, {width, 2, 0, 1}}, {AdapterTarget::kUp, {width, 2, 1, 1}}},
+                                   AdapterTarget::kFusedUp, 2 * width)
+                        : adapters({{AdapterTarget::kUp, {width, 1, 0, 1}}}, AdapterTarget::kFusedUp, width);
     return linear_pair({.name = name,
                         .up = name + ".up",
                         .down = name + ".down",
                         .inputs = spec_.gated_mlp ? 2 * width : width,
                         .outputs = width,
                         .up_bias = spec_.biases,
-                        .again = redoes(RecomputeModule::kMlp)},
+                        .again = redoes(RecomputeModule::kMlp),
+                        .up_adapters = std::move(of_inputs),
+                        .down_adapters = adapters({{AdapterTarget::kDown, {hidden(), 1, 0, 1}}}, {}, hidden())},
                        std::move(between));
   }
 

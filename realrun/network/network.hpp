@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/layout/layout.hpp"
+#include "model/workload/finetune.hpp"
 #include "model/workload/transformer.hpp"
 #include "realrun/network/layer.hpp"
 #include "realrun/network/tensor_group.hpp"
@@ -75,6 +76,9 @@ struct NetworkSpec {
   Positions positions = Positions::kLearned;
   bool tied = false;  ///< the head's matrix is the token table
   std::uint64_t seed = 1;
+  /// What is trained, where it is not all: adapters beside frozen linears, or some layers. How the base is stored and
+  /// dropout before adapters are not used; alpha, where it is absent, is the rank.
+  std::optional<Finetune> finetune;
 
   /// Of the heads that one of `parts` tensor-parallel ranks has.
   HeadLayout head_layout(int parts = 1) const;

@@ -4,7 +4,9 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "realrun/network/adapters.hpp"
 #include "realrun/network/layers.hpp"
 #include "realrun/network/tensor_group.hpp"
 
@@ -61,13 +63,15 @@ class GatheredLinear : public Layer<T> {
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
     saved.parts.resize(1);
     Tensor<T> output = linear_->forward(group_.gather_rows(input), pass, saved.parts[0]);
-    saved.parts[0].tensors[0] = input;
+    // A frozen linear keeps nothing.
+    if (!saved.parts[0].tensors.empty()) saved.parts[0].tensors[0] = input;
     return output;
   }
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
     return group_.scatter_rows(linear_->input_gradient(output_gradient, pass, saved.parts[0]));
   }
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
+    if (saved.parts[0].tensors.empty()) return;
     saved.parts[0].tensors[0] = group_.gather_rows(saved.parts[0].tensors[0]);
     linear_->weight_gradient(pass, saved.parts[0]);
   }
@@ -82,7 +86,21 @@ struct LinearSpec {
   std::string name;
   std::size_t inputs = 0;
   std::size_t outputs = 0;
+  bool frozen = false;
+  std::vector<AdapterSpec> adapters = {};  ///< beside a frozen linear
 };
+
+/// The linear itself, its weight cut by rows or by columns.
+template <class T>
+LayerPointer<T> linear_of(const LinearSpec& spec, const TensorGroup& group, LinearCut cut) {
+  const auto share = cut == LinearCut::kOutputs ? rows_of : columns_of;
+  LayerPointer<T> linear =
+      std::make_unique<Linear<T>>(spec.name, share(spec.outputs, spec.inputs, group.index(), group.size()));
+  if (!spec.frozen) return linear;
+  linear = std::make_unique<Frozen<T>>(std::move(linear));
+  if (spec.adapters.empty()) return linear;
+  return std::make_unique<Adapted<T>>(std::move(linear), spec.name, spec.inputs, spec.adapters, group, cut);
+}
 
 /// The two linears of a pair on a line of tensor-parallel ranks, without biases; between them each rank has features of
 /// its own. What they send: tests/support/tensor_line.hpp.
@@ -92,16 +110,14 @@ struct LinearSpec {
 template <class T>
 LayerPointer<T> column_linear(const LinearSpec& spec, const TensorForm& form) {
   const TensorGroup& group = *form.group;
-  LayerPointer<T> linear =
-      std::make_unique<Linear<T>>(spec.name, rows_of(spec.outputs, spec.inputs, group.index(), group.size()));
+  LayerPointer<T> linear = linear_of<T>(spec, group, LinearCut::kOutputs);
   if (form.shares_rows()) return std::make_unique<GatheredLinear<T>>(group, std::move(linear));
   return sequence<T>(enter_group<T>(form), std::move(linear));
 }
 
 template <class T>
 LayerPointer<T> row_linear(const LinearSpec& spec, const TensorForm& form) {
-  const Shard shard = columns_of(spec.outputs, spec.inputs, form.group->index(), form.group->size());
-  return sequence<T>(std::make_unique<Linear<T>>(spec.name, shard), leave_group<T>(form));
+  return sequence<T>(linear_of<T>(spec, *form.group, LinearCut::kInputs), leave_group<T>(form));
 }
 
 }  // namespace flopcast::realrun

@@ -35,8 +35,15 @@ std::vector<std::size_t> unit_offsets(const StageLayout& layout) {
   return offsets;
 }
 
+std::vector<std::size_t> gradient_offsets(const StageLayout& layout) {
+  std::vector<std::size_t> offsets = {0};
+  for (const ParameterList& unit : layout.units) offsets.push_back(offsets.back() + unit.trained_size());
+  return offsets;
+}
+
 std::vector<Bucket> make_buckets(const StageLayout& layout, const SharedParameters& shared, const BucketRules& rules) {
   const std::vector<std::size_t> starts = unit_offsets(layout);
+  const bool within_units = rules.within_units || gradient_offsets(layout).back() != starts.back();
   std::vector<Bucket> buckets;
   Bucket open;
   std::size_t end = starts.back();  // of the open bucket
@@ -49,15 +56,18 @@ std::vector<Bucket> make_buckets(const StageLayout& layout, const SharedParamete
     const std::vector<Parameter>& parameters = layout.units[unit].parameters();
     for (std::size_t index = parameters.size(); index-- > 0;) {
       const int set = shared.set_index(parameters[index].name);
-      const bool other_unit = rules.within_units && open.first_unit != static_cast<int>(unit);
+      const bool other_unit = within_units && open.first_unit != static_cast<int>(unit);
       const bool of_experts = parameters[index].of_experts;
-      const bool others = open.shared_set != set || open.of_experts != of_experts;
+      const bool frozen = parameters[index].frozen;
+      if (frozen && !rules.of_frozen) continue;
+      const bool others = open.shared_set != set || open.of_experts != of_experts || open.frozen != frozen;
       if (open.count > 0 && (others || other_unit)) close();
       if (open.count == 0)
         end = index + 1 < parameters.size() ? starts[unit] + parameters[index + 1].offset : starts[unit + 1];
       open.first_unit = static_cast<int>(unit);
       open.shared_set = set;
       open.of_experts = of_experts;
+      open.frozen = frozen;
       open.offset = starts[unit] + parameters[index].offset;
       open.count = end - open.offset;
       const std::size_t limit = limit_of();

@@ -19,14 +19,24 @@ std::size_t served_by_rank(std::size_t elements, double rank_share) {
 }
 
 StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layout, std::vector<Bucket> buckets)
-    : context_(context), layout_(std::move(layout)), buckets_(std::move(buckets)), unit_starts_(unit_offsets(layout_)) {
+    : context_(context),
+      layout_(std::move(layout)),
+      buckets_(std::move(buckets)),
+      unit_starts_(unit_offsets(layout_)),
+      gradient_starts_(gradient_offsets(layout_)) {
   ComputeDevice& device = context_.device;
   const std::size_t bytes = unit_starts_.back() * sizeof(float);
-  std::size_t share = 0;
-  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    FLOPCAST_CHECK(buckets_[bucket].count % parts_of(bucket) == 0);
-    share_starts_.push_back(share);
-    share += buckets_[bucket].count / parts_of(bucket);
+  share_starts_.resize(buckets_.size());
+  std::size_t share = 0;  // of what is trained
+  std::size_t all_shares = 0;
+  for (const bool frozen : {false, true}) {
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      if (buckets_[bucket].frozen != frozen) continue;
+      FLOPCAST_CHECK(buckets_[bucket].count % parts_of(bucket) == 0);
+      share_starts_[bucket] = all_shares;
+      all_shares += buckets_[bucket].count / parts_of(bucket);
+    }
+    if (!frozen) share = all_shares;
   }
   Buffer whole = device.allocate(bytes);
   for (std::size_t unit = 0; unit < layout_.units.size(); ++unit) {
@@ -36,7 +46,7 @@ StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layo
   FLOPCAST_CHECK(context_.copies.size() <= 1 || shards(3));
   FLOPCAST_CHECK(!has_servers() || context_.zero == 0);
   if (shards(1)) shares_ = device.allocate(share * sizeof(float));
-  if (!shards(2)) gradients_ = device.allocate(bytes);
+  if (!shards(2)) gradients_ = device.allocate(gradient_starts_.back() * sizeof(float));
   if (context_.codec != nullptr && replicas() > 1) {
     FLOPCAST_CHECK(context_.zero == 0);
     compressed_.emplace(CompressionContext{device, context_.transport, *context_.codec, context_.data}, layout_,
@@ -53,12 +63,13 @@ StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layo
   if (context_.offloads) {
     host_weights_ = device.allocate(share * sizeof(float));
     for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      if (buckets_[bucket].frozen) continue;
       const Buffer part = flat(whole, buckets_[bucket].offset, buckets_[bucket].count);
       device.copy(shards(1) ? own_part(part, bucket) : part, share_of(host_weights_, bucket));
     }
   }
   if (shards(3)) {
-    const Buffer weights = device.allocate(share * sizeof(float));
+    const Buffer weights = device.allocate(all_shares * sizeof(float));
     for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
       device.copy(own_part(flat(whole, buckets_[bucket].offset, buckets_[bucket].count), bucket),
                   share_of(weights, bucket));
@@ -83,6 +94,12 @@ const Group& StageWeights::replicas_of(std::size_t bucket) const {
 
 std::size_t StageWeights::parts_of(std::size_t bucket) const {
   return shards(1) ? static_cast<std::size_t>(replicas_of(bucket).size()) : 1;
+}
+
+Buffer StageWeights::gradients_of(std::size_t bucket) const {
+  const auto unit = static_cast<std::size_t>(buckets_[bucket].first_unit);
+  return flat(gradients_, buckets_[bucket].offset - unit_starts_[unit] + gradient_starts_[unit],
+              buckets_[bucket].count);
 }
 
 // This replica's part of a buffer that holds the whole bucket.
@@ -172,9 +189,10 @@ void StageWeights::start_gather(int unit) {
 
 Buffer StageWeights::gradients(int unit) {
   const auto index = static_cast<std::size_t>(unit);
-  if (!shards(2)) return flat(gradients_, unit_starts_[index], layout_.units[index].size());
+  const std::size_t count = layout_.units[index].trained_size();
+  if (!shards(2)) return flat(gradients_, gradient_starts_[index], count);
   Buffer& gradients = unit_gradients_[unit];
-  if (gradients.empty()) gradients = context_.device.allocate(layout_.units[index].size() * sizeof(float));
+  if (gradients.empty()) gradients = context_.device.allocate(count * sizeof(float));
   return gradients;
 }
 
@@ -183,7 +201,7 @@ void StageWeights::gradients_added(int unit) {
   sum_partial_gradients(unit);
   if (replicas() == 1) return;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    if (buckets_[bucket].first_unit == unit) reduce(bucket);
+    if (buckets_[bucket].first_unit == unit && !buckets_[bucket].frozen) reduce(bucket);
   }
   unit_gradients_.erase(unit);
 }
@@ -191,12 +209,13 @@ void StageWeights::gradients_added(int unit) {
 void StageWeights::sum_partial_gradients(int unit) {
   if (context_.tensor.size() <= 1) return;
   const auto index = static_cast<std::size_t>(unit);
-  const Buffer unit_gradients =
-      shards(2) ? unit_gradients_.at(unit) : flat(gradients_, unit_starts_[index], layout_.units[index].size());
+  const Buffer unit_gradients = shards(2)
+                                    ? unit_gradients_.at(unit)
+                                    : flat(gradients_, gradient_starts_[index], layout_.units[index].trained_size());
   std::vector<Buffer> parts;
   std::size_t bytes = 0;
   for (const Parameter& parameter : layout_.units[index].parameters()) {
-    if (!parameter.partial) continue;
+    if (!parameter.partial || parameter.frozen) continue;
     parts.push_back(flat(unit_gradients, parameter.offset, parameter.shard.count()));
     bytes += parts.back().bytes();
   }
@@ -222,7 +241,7 @@ void StageWeights::reduce(std::size_t bucket) {
   Reduction reduction;
   reduction.bucket = bucket;
   if (has_servers()) {
-    reduction.request = start_through_servers(flat(gradients_, range.offset, range.count));
+    reduction.request = start_through_servers(gradients_of(bucket));
     pending_.push_back(std::move(reduction));
     return;
   }
@@ -235,11 +254,10 @@ void StageWeights::reduce(std::size_t bucket) {
                   .input = flat(unit_gradients, range.offset - start, range.count),
                   .output = reduction.received};
   } else if (shards(1)) {
-    collective = {.kind = CollectiveKind::kReduceScatter,
-                  .input = flat(gradients_, range.offset, range.count),
-                  .output = share_of(shares_, bucket)};
+    collective = {
+        .kind = CollectiveKind::kReduceScatter, .input = gradients_of(bucket), .output = share_of(shares_, bucket)};
   } else {
-    const Buffer whole = flat(gradients_, range.offset, range.count);
+    const Buffer whole = gradients_of(bucket);
     collective = {.kind = CollectiveKind::kAllReduce, .input = whole, .output = whole};
   }
   reduction.request = context_.transport.start(replicas_of(bucket), collective);
@@ -320,7 +338,7 @@ void StageWeights::finish_reductions() {
 
 Buffer StageWeights::reduced(std::size_t bucket) const {
   if (shards(1)) return share_of(shares_, bucket);
-  return flat(gradients_, buckets_[bucket].offset, buckets_[bucket].count);
+  return gradients_of(bucket);
 }
 
 void StageWeights::update(bool in_place) {
@@ -328,7 +346,9 @@ void StageWeights::update(bool in_place) {
   const Buffer updated = in_place ? weights : context_.device.allocate(weights.bytes());
   ++updates_;
   const Mark start = context_.device.mark();
+  if (!in_place && gradient_starts_.back() != unit_starts_.back()) context_.device.copy(weights, updated);
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (buckets_[bucket].frozen) continue;
     std::vector<Buffer> states;
     for (const Buffer& state : states_) states.push_back(share_of(state, bucket));
     if (context_.offloads) {
@@ -358,6 +378,7 @@ void StageWeights::update_on_host(std::size_t bucket, const std::vector<Buffer>&
 void StageWeights::gather_weights(const Buffer& weights) {
   const Mark start = context_.device.mark();
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (buckets_[bucket].frozen) continue;
     const Buffer whole = flat(weights, buckets_[bucket].offset, buckets_[bucket].count);
     context_.transport.run(replicas_of(bucket),
                            {.kind = CollectiveKind::kAllGather, .input = own_part(whole, bucket), .output = whole});
@@ -411,10 +432,12 @@ void RankState::sum_shared(std::size_t set) {
     if (held == stages_.end()) continue;
     std::vector<Buffer> parts;
     for (std::size_t bucket = 0; bucket < held->second->buckets().size(); ++bucket) {
-      if (held->second->buckets()[bucket].shared_set == static_cast<int>(set)) {
+      const Bucket& range = held->second->buckets()[bucket];
+      if (range.shared_set == static_cast<int>(set) && !range.frozen) {
         parts.push_back(held->second->reduced(bucket));
       }
     }
+    if (parts.empty()) continue;  // what is frozen stays equal
     const std::vector<int>& stages = shared_.sets[set].stages;
     const auto times = static_cast<std::size_t>(std::count(stages.begin(), stages.end(), stage));
     FLOPCAST_CHECK(parts.size() % times == 0);

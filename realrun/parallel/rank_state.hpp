@@ -119,6 +119,7 @@ class StageWeights : public UnitStore {
   std::size_t parts_of(std::size_t bucket) const;  // in which the bucket's states are cut
   Buffer flat(const Buffer& buffer, std::size_t offset, std::size_t count) const;
   Buffer share_of(const Buffer& shares, std::size_t bucket) const;
+  Buffer gradients_of(std::size_t bucket) const;
   Buffer own_part(const Buffer& whole, std::size_t bucket) const;
   Buffer owned_weights(const Buffer& weights, std::size_t bucket) const;
   Buffer gathered(int unit);
@@ -136,9 +137,10 @@ class StageWeights : public UnitStore {
   StageLayout layout_;
   std::vector<Bucket> buckets_;
   std::vector<std::size_t> unit_starts_;
-  std::vector<std::size_t> share_starts_;  // by bucket, elements into a buffer of shares
+  std::vector<std::size_t> gradient_starts_;
+  std::vector<std::size_t> share_starts_;  // by bucket, elements into a buffer of shares, frozen ones last
   std::map<int, Buffer> versions_;         // whole weights, or this replica's shares of them
-  Buffer gradients_;                       // whole; empty when they are cut
+  Buffer gradients_;                       // of what is trained, whole; empty when they are cut
   Buffer shares_;                          // reduced gradients; empty when nothing is cut
   std::vector<Buffer> states_;
   Buffer host_weights_;  // shares, as the optimizer knows them, where it is offloaded

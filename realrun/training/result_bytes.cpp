@@ -126,7 +126,7 @@ void pass(Stream& stream, RankCalibration& calibration) {
 
 template <class Stream>
 void pass(Stream& stream, Parameter& parameter) {
-  auto& [name, shard, value, deviation, partial, multiplies, of_experts, offset] = parameter;
+  auto& [name, shard, value, deviation, partial, multiplies, of_experts, frozen, offset] = parameter;
   plain_list(stream, name);
   stream.value(shard);
   stream.value(value);
@@ -134,6 +134,7 @@ void pass(Stream& stream, Parameter& parameter) {
   stream.value(partial);
   stream.value(multiplies);
   stream.value(of_experts);
+  stream.value(frozen);
   stream.value(offset);
 }
 

@@ -180,7 +180,8 @@ std::uint64_t first_sample(const TrainingPlan& plan, int data_index, int step, S
 
 BucketRules bucket_rules(const TrainingPlan& plan) {
   constexpr std::size_t kMebibyte = 1024 * 1024;
-  BucketRules rules{.bytes = 25 * kMebibyte, .first_bytes = kMebibyte, .within_units = plan.zero > 1};
+  BucketRules rules{
+      .bytes = 25 * kMebibyte, .first_bytes = kMebibyte, .within_units = plan.zero > 1, .of_frozen = plan.zero > 2};
   if (plan.bucket_bytes) rules.bytes = rules.first_bytes = static_cast<std::size_t>(*plan.bucket_bytes);
   return rules;
 }

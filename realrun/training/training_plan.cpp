@@ -242,6 +242,26 @@ void check_experts(const TrainingPlan& plan) {
   }
 }
 
+void check_finetune(const TrainingPlan& plan) {
+  const std::optional<Finetune>& finetune = plan.network.finetune;
+  if (!finetune) return;
+  const std::string method(name_of(finetune->method));
+  const auto need = [](bool holds, const char* field, const std::string& problem, const char* help) {
+    if (!holds) refuse(field, problem, help);
+  };
+  need(plan.tensor_parallel == TensorParallel::k1d, "training.finetune",
+       fmt::format("{}: ranks on a grid of {} train all weights", method, name_of(plan.tensor_parallel)),
+       "tensor_parallel 1d");
+  need(plan.compression.kind == Compression::Kind::kNone, "layout.compression",
+       fmt::format("{} knows gradients of all weights, not of {}", plan.compression.text(), method), "none");
+  if (!finetune->adapts()) return;
+  need(!plan.network.experts, "training.finetune", fmt::format("{}: a run has no adapters beside experts", method),
+       "full or freeze");
+  need(finetune->dropout == 0.0, "training.finetune.dropout", fmt::format("{}: a run drops nothing", finetune->dropout),
+       "0");
+  check_division("training.finetune.rank", plan.tp, finetune->rank, "the rank of the adapters");
+}
+
 }  // namespace
 
 void check_plan(const TrainingPlan& plan) {
@@ -255,6 +275,7 @@ void check_plan(const TrainingPlan& plan) {
   check_heads(plan);
   check_context(plan);
   check_experts(plan);
+  check_finetune(plan);
   check_division("layout.tp", plan.feature_parts(), network.ffn, "the MLP width");
   check_division("layout.tp", plan.feature_parts(), network.vocab, "the vocabulary");
   if (plan.sequence_parallel) {

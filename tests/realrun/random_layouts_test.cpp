@@ -108,6 +108,24 @@ std::string drawn_network(Draws& draw, int heads, int tp) {
                      rms ? "rmsnorm" : "layernorm", rotary ? "rotary" : "learned", gated, draw.one_in(2));
 }
 
+// Mostly all weights.
+std::string drawn_finetune(Draws& draw) {
+  switch (draw.between(0, 9)) {
+    case 0:
+      return fmt::format(R"(, "finetune": {{"method": "lora", "rank": {}, "alpha": 8}})", 4 * draw.between(1, 2));
+    case 1:
+      return fmt::format(R"(, "finetune": {{"method": "lora", "rank": 4, "targets": [{}], "embeddings": {}}})",
+                         draw.of<std::string>({R"("q_proj", "v_proj")", R"("linear_qkv", "linear_fc1")", R"("k_proj")",
+                                               R"("o_proj", "up_proj", "down_proj")"}),
+                         draw.one_in(2));
+    case 2:
+      return fmt::format(R"(, "finetune": {{"method": "freeze", "trainable_layers": {}, "embeddings": {}}})",
+                         draw.of<int>({-2, -1, 1, 2, 3}), draw.one_in(2));
+    default:
+      return "";
+  }
+}
+
 // A job that may be refused.
 std::string drawn_job(Draws& draw) {
   const int pp = draw.of<int>({1, 2, 2, 3, 4});
@@ -133,16 +151,17 @@ std::string drawn_job(Draws& draw) {
   const std::string recomputation = drawn_recomputation(draw, tp, sequence_parallel);
   const auto offload = draw.of<std::string>({"none", "none", "optimizer", "activations", "all"});
   const auto stack = draw.of<std::string>({"pytorch-ddp", "megatron-core", "deepspeed"});
+  const std::string finetune = drawn_finetune(draw);
   return fmt::format(
       R"({{"model": {{"layers": {}, "hidden": {}, "heads": {}, "ffn": {}, "vocab": {}, "sequence_length": {},
                       "tied_embeddings": {}{}}},
            "cluster": {{"name": "one-gpu", "devices_per_node": {}, "nodes": {}}},
            "layout": {{"pp": {}, "tp": {}, "dp": {}, "sequence_parallel": {}, "micro_batch_size": {},
                        "global_batch_size": {}, "schedule": "{}", "offload": "{}", {}{}{}}},
-           "training": {{"precision": "fp32", "optimizer": "sgd", "stack": "{}"}}}})",
+           "training": {{"precision": "fp32", "optimizer": "sgd", "stack": "{}"{}}}}})",
       layers, heads * head_dim, heads, ffn, vocab, sequence, tied, network, on_node, pp * tp * dp / on_node, pp, tp, dp,
       sequence_parallel, micro_batch, dp * micro_batch * microbatches, schedule, offload, replicas, recomputation,
-      slices, stack);
+      slices, stack, finetune);
 }
 
 // A grid of tensor-parallel ranks, or none.
@@ -201,16 +220,17 @@ std::string drawn_wide_job(Draws& draw) {
   const std::string replicas = dp * cp > 1 && draw.one_in(4) ? std::string(R"("data_parallel": "fsdp")")
                                                              : fmt::format(R"("zero": {})", draw.between(0, 3));
   const bool llama = draw.one_in(2);
+  const std::string finetune = drawn_finetune(draw);
   return fmt::format(
       R"({{"model": {{"layers": 4, "hidden": 32, "heads": 8, "ffn": 32, "vocab": 48, "sequence_length": {},
                       "tied_embeddings": false{}{}}},
            "cluster": {{"name": "one-gpu", "nodes": {}}},
            "layout": {{"pp": {}, "tp": {}, "dp": {}, "sequence_parallel": {}, "micro_batch_size": {},
                        "global_batch_size": {}, "schedule": "{}", "ep": {}{}{}{}{}, {}}},
-           "training": {{"precision": "fp32", "optimizer": "sgd", "stack": "pytorch-ddp"}}}})",
+           "training": {{"precision": "fp32", "optimizer": "sgd", "stack": "pytorch-ddp"{}}}}})",
       8 * cp, llama ? R"(, "norm": "rmsnorm", "positions": "rotary", "gated_mlp": true, "biases": false)" : "", experts,
       pp * tp * dp * cp, pp, tp, dp, sequence_parallel, token_parts, token_parts * dp * draw.between(1, 4), schedule,
-      ep, folds ? R"(, "etp": 1)" : "", grid, context, recomputation, replicas);
+      ep, folds ? R"(, "etp": 1)" : "", grid, context, recomputation, replicas, finetune);
 }
 
 struct AxisBytes {
@@ -268,6 +288,13 @@ double replica_bytes(const PreparedStep& step, double parameters, double rows) {
   }
   const bool sparse = layout.compression.kind == Compression::Kind::kTopK;
   return updates * bytes * (sparse ? 2.0 * (layout.dp - 1.0) : 2.0 * share);
+}
+
+// The same of frozen ones: whoever shards weights gathers them, and that is all.
+double frozen_replica_bytes(const PreparedStep& step, double parameters, double rows) {
+  const Layout& layout = step.job.layout;
+  const double shards = layout.weight_shards();
+  return parameters * kFloatBytes * rows * (layout.reshard_after_forward ? 2.0 : 1.0) * (shards - 1.0) / shards;
 }
 
 double padded(std::size_t count, int parts) {
@@ -350,7 +377,8 @@ class Exceptions {
     const Layout& layout = step_.job.layout;
     if (tables < 2 || layout.dp == 1) return;
     const double table = static_cast<double>(step_.job.model.vocab) * step_.job.model.hidden / layout.tp;
-    bytes_.data += replica_bytes(step_, table, rows_);
+    const bool trained = embedding_state(step_.job.training) == LayerState::kTrained;
+    bytes_.data += trained ? replica_bytes(step_, table, rows_) : frozen_replica_bytes(step_, table, rows_);
     reasons_.insert("a second copy of the tied table on a rank with both ends");
   }
 
@@ -359,15 +387,19 @@ class Exceptions {
     const bool served = layout.data_parallel == DataParallel::kPs || layout.data_parallel == DataParallel::kByteps;
     if (layout.optimizer_shards() == 1 && !served) return;
     double gaps = 0;
+    double frozen_gaps = 0;
     double table_gap = 0;
     int tables = 0;
     for (const TrainedParameter& part : rank_.weights) {
       const double gap = padded(part.parameter.shard.count(), layout.dp);
-      gaps += gap;
+      (part.parameter.frozen ? frozen_gaps : gaps) += gap;
+      if (part.parameter.frozen) continue;
       if (part.parameter.name != tied_parameter()) continue;
       table_gap = gap;
       ++tables;
     }
+    bytes_.data += frozen_replica_bytes(step_, frozen_gaps, rows_);
+    if (gaps + frozen_gaps > 0) reasons_.insert("parameters aligned to the replicas");
     if (gaps == 0) return;
     bytes_.data += replica_bytes(step_, gaps, rows_);
     const StageMap& map = step_.stages;
@@ -378,7 +410,6 @@ class Exceptions {
     // Two copies on a rank are added up before.
     const double summed = twins ? gaps - std::max(0, tables - 1) * table_gap : shares_table ? table_gap : 0.0;
     bytes_.data += summed * kFloatBytes / layout.optimizer_shards();
-    reasons_.insert("parameters aligned to the replicas");
   }
 
   const PreparedStep& step_;
@@ -496,6 +527,7 @@ bool compare_layout(std::uint64_t seed, Findings& findings) {
   ++findings.forms[fmt::format("recompute {}", name_of(layout.recompute))];
   if (layout.offload != Offload::kNone) ++findings.forms[fmt::format("offload {}", name_of(layout.offload))];
   if (layout.compression.kind != Compression::Kind::kNone) ++findings.forms[layout.compression.text()];
+  if (const auto& finetune = step.job.training.finetune) ++findings.forms[std::string(name_of(finetune->method))];
   return true;
 }
 

@@ -40,7 +40,7 @@ double predicted_point_to_point(const PreparedStep& step, int pipeline_rank) {
 double partial_bytes(const PreparedStep& step, const RankResult& rank) {
   double elements = 0;
   for (const TrainedParameter& part : rank.weights) {
-    if (part.parameter.partial) elements += static_cast<double>(part.parameter.shard.count());
+    if (part.parameter.partial && !part.parameter.frozen) elements += static_cast<double>(part.parameter.shard.count());
   }
   const double tp = step.job.layout.tp;
   double times = updates_of(step);
