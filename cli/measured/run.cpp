@@ -264,6 +264,11 @@ int run_run(const Arguments& arguments, const Streams& streams) {
     loaded = std::move(scaled.job);
   }
   const Job asked = JobOptions::read(loaded);
+  if (const auto& finetune = asked.training.finetune; finetune && finetune->base != BaseFormat::kBf16) {
+    std::fputs(
+        fmt::format("note: frozen weights are in 32 bits here: {} is not executed\n", name_of(finetune->base)).c_str(),
+        streams.err);
+  }
   const Forecast answer = forecast(asked, read_file);
   const StepCounts counts = options.counts(answer.step.program.asynchronous);
 

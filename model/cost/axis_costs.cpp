@@ -43,8 +43,9 @@ void add_block_collectives(const PricingContext& pricing, BlockKind kind, const 
     forward = gathered;
     forward += scattered;
     backward = forward;
-    backward += scaled(gathered, gathers_for_weights(operators, pairs) / pairs);
-    block.tensor.gather = gathered.time / pairs;
+    const double again = gathers_for_weights(operators, pairs) / pairs;
+    backward += scaled(gathered, again);
+    block.tensor.gather = gathered.time * (again / pairs);
     block.tensor.sum = scattered.time / pairs;
     if (training.stack.overlap_tp_in_pieces) block.tp_in_pieces = forward.time;
   } else {

@@ -334,13 +334,31 @@ class Exceptions {
     reasons_.insert("norms, biases and positions that ranks of a grid hold alike");
   }
 
+  // Blocks from layer `first` on that are passed through again; not those below all that is trained.
+  int redone(int first, int layers) const {
+    const Layout& layout = step_.job.layout;
+    const Transformer& model = step_.job.model;
+    int count = 0;
+    for (int index = 0; index < layers; ++index) {
+      const bool again =
+          layout.recompute_every ? (index + 1) % *layout.recompute_every == 0 : index < layout.recomputed(layers);
+      const LayerState state = layer_state(step_.job.training.finetune, model.layers, (first + index) % model.layers);
+      count += again && state != LayerState::kStill ? 1 : 0;
+    }
+    return count;
+  }
+
   void counts_of_rows(const std::vector<int>& stages) {
     const Layout& layout = step_.job.layout;
     if (!step_.job.model.experts) return;
     const double counts = kFloatBytes * step_.job.model.experts->count;
     for (const int stage : stages) {
+      int first = 0;  // layer of the stage
+      for (int before = 0; before < stage; ++before)
+        first += step_.costs.stages[static_cast<std::size_t>(before)].layers;
       const int layers = step_.costs.stages[static_cast<std::size_t>(stage)].layers;
-      const double passes = passes_of(step_, stage).microbatches * (layers + layout.recomputed(layers));
+      const double passes = passes_of(step_, stage).microbatches * (layers + redone(first, layers));
+
       bytes_.expert += passes * counts * (layout.ep - 1) / layout.ep;
       if (layout.sequence_parallel) bytes_.tensor += passes * counts * (layout.expert_tensor_ranks() - 1);
     }
@@ -398,8 +416,9 @@ class Exceptions {
       table_gap = gap;
       ++tables;
     }
-    bytes_.data += frozen_replica_bytes(step_, frozen_gaps, rows_);
-    if (gaps + frozen_gaps > 0) reasons_.insert("parameters aligned to the replicas");
+    const double frozen = frozen_replica_bytes(step_, frozen_gaps, rows_);
+    bytes_.data += frozen;
+    if (gaps + frozen > 0) reasons_.insert("parameters aligned to the replicas");
     if (gaps == 0) return;
     bytes_.data += replica_bytes(step_, gaps, rows_);
     const StageMap& map = step_.stages;

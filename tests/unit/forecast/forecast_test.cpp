@@ -294,5 +294,86 @@ TEST(Forecast, AdaptersTakeTheMemoryAndTimeThatQwenPublished) {
                                                                                               {8192, 55.2, 36.0}});
 }
 
+// A published peak, and how far the forecast is from it where that is more than a tenth.
+struct PublishedMemory {
+  const char* model;
+  const char* layout;
+  const char* training;
+  double gigabytes;
+  double off = 0.0;
+};
+
+void expect_published(const std::vector<PublishedMemory>& rows) {
+  for (const PublishedMemory& row : rows) {
+    const std::string job = std::string(R"({"model": )") + row.model + R"(, "cluster": "one-gpu", "layout": {)" +
+                            row.layout + R"(}, "training": {"precision": "bf16", )" + row.training + "}}";
+    const double bytes = forecast(job_from(job), no_files).result.memory.peak_gib * kGibibyte;
+    EXPECT_NEAR(bytes / 1e9 / row.gigabytes, 1.0 + row.off, row.off == 0.0 ? 0.1 : 0.02) << job;
+  }
+}
+
+// pytorch/torchtune at 0031bfb (October 2024), README.md, Memory and training speed: Llama 3.1 8B, batch 2 of packed
+// 2,048 tokens, compiled, a loss in chunks, everything in bf16; GiB there. Nothing was fitted to it. The forecast has
+// the recomputed block, 1.6 to 1.8 GiB without the compiler's savings, beside logits (1 GiB) that have gone by then:
+// without those, +9 and +12 %. Without recomputation what is published leaves 0.44 GiB to a block, not 0.53. Left out:
+// full fine-tuning with gradients that the optimizer takes in the backward pass, which is not modelled.
+TEST(Forecast, AdaptersTakeTheMemoryThatTorchtunePublished) {
+  const char* const lora = R"("sequence_length": 2048, "master_weights": false, "compile": true,
+      "stack": {"name": "pytorch-fsdp", "loss_saved_bytes": 2}, "finetune": {"method": "lora", "rank": 8,
+      "targets": ["q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]})";
+  const char* const qlora = R"("sequence_length": 2048, "master_weights": false, "compile": true,
+      "stack": {"name": "pytorch-fsdp", "loss_saved_bytes": 2},
+      "finetune": {"method": "qlora", "rank": 8, "double_quant": true})";
+  const char* const recomputed = R"("micro_batch_size": 2, "global_batch_size": 2, "recompute": "full")";
+  const double gib = kGibibyte / 1e9;
+  expect_published({{R"("llama3.1-8b")", recomputed, lora, 16.2 * gib, 0.155},
+                    {R"("llama3.1-8b")", R"("micro_batch_size": 2, "global_batch_size": 2)", lora, 30.3 * gib, 0.127},
+                    {R"("llama3.1-8b")", recomputed, qlora, 7.4 * gib, 0.255}});
+}
+
+// hiyouga/LLaMA-Factory at 00409ff, README.md, Hardware Requirement, marked as estimated there: rounded figures of a
+// rule (18, 8, 2, 1 and 1/2 bytes a parameter) for models of "7B" and "70B", without batch and length; here one
+// sequence of 512 tokens, recomputed. Beside frozen weights the rule has room for more than that: longer samples, a
+// CUDA context.
+TEST(Forecast, MethodsTakeTheMemoryThatLlamaFactoryEstimates) {
+  const char* const one = R"("global_batch_size": 1, "recompute": "full")";
+  const char* const full = R"("sequence_length": 512)";
+  const char* const pure = R"("sequence_length": 512, "master_weights": false)";
+  const char* const lora = R"("sequence_length": 512, "finetune": {"method": "lora", "rank": 8})";
+  const char* const in_8_bits = R"("sequence_length": 512, "finetune": {"method": "lora", "rank": 8, "base": "int8"})";
+  const char* const in_4_bits =
+      R"("sequence_length": 512, "finetune": {"method": "qlora", "rank": 8, "double_quant": true})";
+  expect_published({{R"("llama2-7b")", one, full, 120},
+                    {R"("llama2-7b")", one, pure, 60},
+                    {R"("llama2-7b")", one, lora, 16, -0.11},
+                    {R"("llama2-7b")", one, in_8_bits, 10, -0.205},
+                    {R"("llama2-7b")", one, in_4_bits, 6, -0.2},
+                    {R"("llama2-70b")", one, full, 1200},
+                    {R"("llama2-70b")", one, pure, 600},
+                    {R"("llama2-70b")", one, lora, 160, -0.12},
+                    {R"("llama2-70b")", one, in_8_bits, 80},
+                    {R"("llama2-70b")", one, in_4_bits, 48, -0.16}});
+}
+
+// Dettmers et al. 2305.14314, abstract: 65B takes more than 780 GB whole, and fits a GPU of 48 GB with nf4 and adapters
+// of rank 64 on all linears (appendix B there).
+TEST(Forecast, QloraFitsAModelOf65BOn48GB) {
+  const auto peak = [](const std::string& training) {
+    return forecast(job_from(R"({"model": {"layers": 80, "hidden": 8192, "heads": 64, "ffn": 22016, "vocab": 32000,
+        "sequence_length": 2048, "norm": "rmsnorm", "gated_mlp": true, "positions": "rotary", "biases": false,
+        "dropout": false, "tied_embeddings": false}, "cluster": "one-gpu",
+        "layout": {"global_batch_size": 1, "recompute": "full"},
+        "training": {"precision": "bf16", "sequence_length": 512, "stack": {"name": "pytorch-ddp",
+        "loss_saved_bytes": 10})" +
+                             training + "}}"),
+                    no_files)
+        .result.memory.peak_gib;
+  };
+  EXPECT_GT(peak("") * kGibibyte, 780e9);
+  const double qlora = peak(R"(, "finetune": {"method": "qlora", "rank": 64, "double_quant": true})");
+  EXPECT_LT(qlora, 48.0);
+  EXPECT_GT(qlora, 40.0);
+}
+
 }  // namespace
 }  // namespace flopcast
