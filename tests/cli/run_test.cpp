@@ -69,6 +69,18 @@ TEST_F(Run, TakesAPlan) {
   }
 }
 
+TEST_F(Run, TrainsAdaptersAndSaysWhatOfTheBaseIsNotExecuted) {
+  const CommandResult result = start_flopcast(run_of({"--finetune", "qlora", "--lora-rank", "4", "--format", "json"}));
+  ASSERT_EQ(result.exit_code, 0) << result.standard_error;
+  EXPECT_NE(result.standard_error.find("note: frozen weights are in 32 bits here: nf4 is not executed"),
+            std::string::npos);
+  const Json run = Json::parse(result.standard_output);
+  const Json sent = run.at("measured").at("communication").at("dp").at("bytes_sent_per_rank");
+  // 8 replicas: r·(in + out) elements of queries, keys, values, output and both halves of a plain MLP, in 4 layers.
+  const double elements = 4 * 4.0 * (4 * 32 + 2 * (16 + 64));
+  EXPECT_NEAR(sent.get<double>(), 2.0 * 7 / 8 * 4 * elements, 1.0);
+}
+
 TEST_F(Run, TracesOfRunAndForecastUseTheSameNames) {
   const std::vector<std::string> layout = {"--pp", "2", "--model.tied_embeddings", "false"};
   std::vector<std::string> run = run_of(layout);
