@@ -74,10 +74,10 @@ template <class T>
 class Adapted : public Layer<T> {
  public:
   /// `linear`: frozen; `name`, `inputs`: of the whole linear.
-  Adapted(LayerPointer<T> linear, std::string name, std::size_t inputs, std::vector<AdapterSpec> specs,
+  Adapted(LayerPointer<T> linear, std::string name, std::size_t inputs, const std::vector<AdapterSpec>& specs,
           const TensorGroup& group, LinearCut cut)
       : linear_(std::move(linear)), name_(std::move(name)), inputs_(inputs), group_(group), cut_(cut) {
-    for (AdapterSpec& spec : specs) {
+    for (const AdapterSpec& spec : specs) {
       Adapter adapter;
       const std::size_t outputs = spec.groups * spec.width;
       const bool by_outputs = cut == LinearCut::kOutputs;
@@ -85,7 +85,7 @@ class Adapted : public Layer<T> {
       adapter.a = share(spec.rank, inputs, group.index(), group.size());
       adapter.b = share(outputs, spec.rank, group.index(), group.size());
       FLOPCAST_CHECK(by_outputs || spec.whole());
-      adapter.spec = std::move(spec);
+      adapter.spec = spec;
       adapters_.push_back(std::move(adapter));
     }
   }
