@@ -122,5 +122,57 @@ TEST(Ablation, EveryEfficiencyOfADeviceChangesAForecast) {
   }
 }
 
+// Mean absolute error of the rows of mixtures, whose jobs are changed by the patch first.
+double expert_error(const Json& patch) {
+  std::vector<double> errors;
+  for (const PublishedFile& file : shipped_published()) {
+    for (const PublishedRow& row : file.rows) {
+      MappedRow mapped = map_row(row, file.about);
+      if (!mapped.skip_reason.empty() || mapped.part != MeasuredPart::kStep) continue;
+      if (!mapped.job->at("model").contains("experts") || mapped.job->at("model").at("experts").is_null()) continue;
+      mapped.job->merge_patch(patch);
+      if (const std::optional<double> error = evaluate_row(row, mapped, no_files).error()) errors.push_back(*error);
+    }
+  }
+  EXPECT_GT(errors.size(), 20u);
+  return statistics_of(errors).mape;
+}
+
+// Experts eight features wide have no products to speak of, links this fast no exchange: forecasts need either half.
+TEST(Ablation, ExpertsNeedTheirProductsAndTheirExchange) {
+  const double whole = expert_error(Json::object());
+  const double without_products = expert_error({{"model", {{"experts", {{"ffn", 8}}}}}});
+  const double without_exchange =
+      expert_error({{"cluster", {{"intra_bandwidth", "900TB/s"}, {"nic_bandwidth", "900TB/s"}}}});
+  RecordProperty("whole", std::to_string(whole));
+  RecordProperty("without_products", std::to_string(without_products));
+  RecordProperty("without_exchange", std::to_string(without_exchange));
+  EXPECT_LT(whole, 0.1);
+  EXPECT_GT(without_products, whole + 0.02);
+  EXPECT_GT(without_exchange, whole + 0.02);
+}
+
+// DeepSeek-V3, 2412.19437, section 1: 180,000 GPU hours for 1e12 tokens, on H800 of 80 GB.
+TEST(Ablation, DualPipeIsWorthItsOverlap) {
+  for (const PublishedFile& file : shipped_published()) {
+    if (file.source != "deepseek_v3") continue;
+    ASSERT_EQ(file.rows.size(), 1u);
+    MappedRow mapped = map_row(file.rows[0], file.about);
+    ASSERT_EQ(mapped.skip_reason, "");
+    PublishedRow row = file.rows[0];
+    row.out_of_memory = true;  // so that memory is forecast too
+    const EvaluatedRow whole = evaluate_row(row, mapped, no_files);
+    const double hours_for_tera_tokens = whole.predicted_s * 2048 / 3600 / (15360.0 * 4096) * 1e12;
+    EXPECT_NEAR(hours_for_tera_tokens / 180e3, 1.0, 0.15);
+    EXPECT_LT(*whole.memory_predicted_gib, 80.0);
+    mapped.job->merge_patch({{"training", {{"overlap", {{"experts", "none"}}}}}});
+    const double exposed = evaluate_row(row, mapped, no_files).predicted_s;
+    RecordProperty("exposed", std::to_string(exposed / whole.predicted_s));
+    EXPECT_GT(exposed, whole.predicted_s * 1.05);
+    return;
+  }
+  FAIL() << "no such source";
+}
+
 }  // namespace
 }  // namespace flopcast
