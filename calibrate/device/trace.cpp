@@ -118,9 +118,9 @@ std::optional<int> trace_count(const nlohmann::json& object, const char* key) {
   return static_cast<int>(*number);
 }
 
-std::optional<std::int64_t> trace_id(const nlohmann::json& arguments, const char* key) {
+std::optional<std::int64_t> trace_id(const nlohmann::json& object, const char* key) {
   constexpr double kLargest = 9e15;
-  const auto number = trace_number(arguments, key);
+  const auto number = trace_number(object, key);
   const bool fits = number && std::abs(*number) < kLargest;
   return fits ? std::optional<std::int64_t>(static_cast<std::int64_t>(*number)) : std::nullopt;
 }

@@ -335,8 +335,19 @@ StepPricer::LayerCounts StepPricer::layer_counts(int first_layer, int layers) co
   LayerCounts counts;
   counts.all = layers_by_state(job_.model, job_.training, first_layer, layers);
   if (job_.layout.recompute != Recompute::kFull) return counts;
-  const int redone = job_.layout.recomputed(layers);
-  counts.redone = layers_by_state(job_.model, job_.training, first_layer, redone);
+  const std::optional<int> every = job_.layout.recompute_every;
+  if (every) {
+    for (int layer = *every - 1; layer < layers; layer += *every) {
+      const LayersByState one = layers_by_state(job_.model, job_.training, first_layer + layer, 1);
+      for (std::size_t state = 0; state < kLayerStates; ++state) {
+        counts.redone.dense[state] += one.dense[state];
+        counts.redone.with_experts[state] += one.with_experts[state];
+      }
+    }
+  } else {
+    const int redone = job_.layout.recomputed(layers);
+    counts.redone = layers_by_state(job_.model, job_.training, first_layer, redone);
+  }
   counts.redone.dense[static_cast<std::size_t>(LayerState::kStill)] = 0;
   counts.redone.with_experts[static_cast<std::size_t>(LayerState::kStill)] = 0;
   return counts;

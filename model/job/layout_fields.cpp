@@ -440,7 +440,7 @@ const Fields& finetune_fields() {
           .names_object()
           .flag("METHOD", {"--finetune"}),
       whole<&Finetune::rank>("rank", 1, kHighestRank, "of the adapters' matrices").flag("N", {"--lora-rank"}),
-      amount<&Finetune::alpha>("alpha", "scale of what adapters add: takes no time").flag("A"),
+      amount<&Finetune::alpha>("alpha", "alpha / rank scales what adapters add; no time depends on it").flag("A"),
       entry_of<&Finetune::targets>("targets", FieldKind::kList, "linears with adapters, or all", &read_targets,
                                    &write_targets)
           .among(&target_choices)

@@ -234,10 +234,12 @@ class LayoutCheck {
     if (is_1d()) return;
     check_grid(rule);
     if (broken_form_rule(job_) == LayoutRule::kGridModel) {
-      reader_.fail(
-          "tensor_parallel",
-          fmt::format("{} is modelled without experts, latent attention and multi-token prediction", tensor_form()),
-          "valid for this model: 1d");
+      const Training& training = job_.training;
+      const char* const own = training.finetune     ? "training.finetune"
+                              : training.preference ? "training.preference"
+                                                    : "experts, latent attention and multi-token prediction";
+      reader_.fail("tensor_parallel", fmt::format("{} is modelled without {}", tensor_form(), own),
+                   "valid for this model: 1d");
     }
   }
 

@@ -233,7 +233,8 @@ Operator adapter_half(const Operator& base, std::string_view name, double elemen
 
 // Behind `base`, whose saved input was `input`: x·A, (x·A)·B, and the sum with what the frozen weight gave.
 void append_adapters(const Operator& base, Bytes input, const std::vector<Adapter>& adapters,
-                     const OperatorShapes& shapes, const Training& training, std::vector<Operator>& operators) {
+                     const OperatorShapes& shapes, const Layout& layout, const Training& training,
+                     std::vector<Operator>& operators) {
   const Finetune& finetune = *training.finetune;
   const Stack& stack = training.stack;
   const double e = shapes.element;
@@ -245,6 +246,7 @@ void append_adapters(const Operator& base, Bytes input, const std::vector<Adapte
   const bool by_outputs = base.name == "qkv projection" || base.name == "mlp up";
   const double share = by_inputs || by_outputs ? std::ceil(rank / shapes.tp) : rank;
   const double rows = static_cast<double>(base.shape.m) * static_cast<double>(base.shape.batch);
+  const bool whole_expert = base.of_experts && layout.expert_tensor_ranks() == 1;
   const bool fused = stack.compile || stack.fused_bias_dropout_add;
   for (std::size_t index = 0; index < adapters.size(); ++index) {
     const Adapter& adapter = adapters[index];
@@ -260,7 +262,7 @@ void append_adapters(const Operator& base, Bytes input, const std::vector<Adapte
     // Each dropout makes an input of its own; without, all read the linear's.
     if (drops || index == 0) down.saved = input;
     down.dropped_with = drops ? base.redone_with : base.dropped_with;
-    if (shapes.tp > 1) down.exchanged = Bytes(rows * rank * e);
+    if (shapes.tp > 1 && !whole_expert) down.exchanged = Bytes(rows * rank * e);
     Operator up = adapter_half(base, adapter.name, e, by_inputs ? share : rank, adapter.outputs, stack);
     up.saved = Bytes(rows * (by_inputs ? share : rank) * e);
     up.dropped_with = base.redone_with;
@@ -273,6 +275,13 @@ void append_adapters(const Operator& base, Bytes input, const std::vector<Adapte
     operators.push_back(up);
     operators.push_back(sum);
   }
+}
+
+// A module that is done again is rebuilt from what its first operator reads, trained or not.
+bool opens_what_is_redone(const Operator& op, const Layout& layout) {
+  if (layout.recompute != Recompute::kSelective || !layout.recompute_modules) return false;
+  const RecomputeModules& again = *layout.recompute_modules;
+  return (op.redone_with & again).any() && (op.dropped_with & again).none();
 }
 
 bool is_of_block(const Operator& op) {
@@ -295,9 +304,14 @@ std::vector<Operator> finetuned(std::vector<Operator> operators, const Transform
     const Bytes input = op.saved;
     freeze(op, training, is_of_block(op));
     if (state == LayerState::kStill) still(op);
+    std::vector<Adapter> adapters;
+    const bool adapts = finetune.adapts() && state == LayerState::kTrained && is_of_block(op);
+    if (adapts) adapters = adapters_of(op, model, targets, shapes.tp);
+    // Adapters that drop nothing keep the same.
+    const bool kept_by_adapter = !adapters.empty() && finetune.dropout == 0.0;
+    if (state != LayerState::kStill && !kept_by_adapter && opens_what_is_redone(op, layout)) op.saved = input;
     all.push_back(op);
-    if (!finetune.adapts() || state != LayerState::kTrained || !is_of_block(op)) continue;
-    append_adapters(op, input, adapters_of(op, model, targets, shapes.tp), shapes, training, all);
+    append_adapters(op, input, adapters, shapes, layout, training, all);
   }
   return all;
 }

@@ -109,10 +109,11 @@ struct Operator {
 /// sums no gradients of its scales, biases none. LoRA (2106.09685 §4.1) puts behind each linear [k, n] named by the
 /// targets the products S·k·r and S·r·n with their gradients, saves the linear's input and S·r, and adds both results:
 /// 3e a feature (5e where the scaling is a kernel of its own). Of dense blocks each tensor-parallel rank has 1/t of A
-/// and of B, as Megatron Bridge shares them. With dropout each adapter reads and keeps an input of its own and its
-/// mask. Of weights stored in few bits each pass widens the whole weight first: what is stored is read, the training
-/// format written. With 8-bit products frozen linears cast in one direction only: 3/4 of the bytes. Left out: that the
-/// first layer's input needs no gradient, the outlier products of LLM.int8().
+/// and of B: S·r elements are exchanged between the two and back. (Megatron Bridge does so where outputs are cut; where
+/// inputs are, it gathers the S·n results instead.) With dropout each adapter reads and keeps an input of its own and
+/// its mask. Of weights stored in few bits each pass widens the whole weight first: what is stored is read, the
+/// training format written. With 8-bit products frozen linears cast in one direction only: 3/4 of the bytes. Left out:
+/// that the first layer's input needs no gradient, the outlier products of LLM.int8().
 std::vector<Operator> block_operators(const Transformer& model, const Layout& layout, const Training& training,
                                       BlockKind kind, LayerState state = LayerState::kTrained);
 std::vector<Operator> embedding_operators(const Transformer& model, const Layout& layout, const Training& training);

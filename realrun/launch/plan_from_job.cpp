@@ -108,9 +108,6 @@ void require(bool holds, const char* field, std::string problem, std::string hel
 void check_model(const Job& job) {
   const Transformer& model = job.model;
   require(!job.profile, "model", "measured layers cannot be trained", "a run needs the shapes of a transformer");
-  const std::optional<Finetune>& finetune = job.training.finetune;
-  require(!model.latent || !finetune || !finetune->adapts(), "training.finetune",
-          "a run has no adapters beside latent attention", "full or freeze");
   require(!model.latent, "model.latent_attention", "a run knows plain attention only", "leave it out");
   require(model.mtp_layers == 0, "model.mtp_layers", "a run predicts the next token only", "0");
   require(!model.attention_sinks, "model.attention_sinks", "true: a run has scores of keys only", "false");

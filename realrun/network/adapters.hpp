@@ -61,7 +61,7 @@ enum class LinearCut { kOutputs, kInputs };
 
 /// y = linear(x) + scale·(x·Aᵀ)·Bᵀ for each adapter, A of r x inputs and B of outputs x r (LoRA, Hu et al. 2106.09685
 /// §4.1). A starts uniform within ±1/sqrt(inputs), B at zero, as PEFT's do. Tensor-parallel ranks share A and B, a part
-/// of each to every rank (Megatron Bridge):
+/// of each to every rank:
 ///
 ///   cut by   A              B             forward                  backward
 ///   outputs  by its rows    by outputs    x·Aᵀ is gathered         its gradient is reduced and scattered

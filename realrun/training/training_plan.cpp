@@ -246,12 +246,9 @@ void check_finetune(const TrainingPlan& plan) {
   const std::optional<Finetune>& finetune = plan.network.finetune;
   if (!finetune) return;
   const std::string method(name_of(finetune->method));
-  const auto need = [](bool holds, const char* field, const std::string& problem, const char* help) {
+  const auto need = [](bool holds, const char* field, const std::string& problem, const std::string& help) {
     if (!holds) refuse(field, problem, help);
   };
-  need(plan.tensor_parallel == TensorParallel::k1d, "training.finetune",
-       fmt::format("{}: ranks on a grid of {} train all weights", method, name_of(plan.tensor_parallel)),
-       "tensor_parallel 1d");
   need(plan.compression.kind == Compression::Kind::kNone, "layout.compression",
        fmt::format("{} knows gradients of all weights, not of {}", plan.compression.text(), method), "none");
   if (!finetune->adapts()) return;
@@ -259,7 +256,9 @@ void check_finetune(const TrainingPlan& plan) {
        "full or freeze");
   need(finetune->dropout == 0.0, "training.finetune.dropout", fmt::format("{}: a run drops nothing", finetune->dropout),
        "0");
-  check_division("training.finetune.rank", plan.tp, finetune->rank, "the rank of the adapters");
+  need(finetune->rank % plan.tp == 0, "training.finetune.rank",
+       fmt::format("{} is no multiple of layout.tp, {}", finetune->rank, plan.tp),
+       fmt::format("such as {}", (finetune->rank / plan.tp + 1) * plan.tp));
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -60,10 +62,11 @@ std::vector<Placed> layouts() {
 }
 
 std::vector<std::string> methods() {
-  return {R"({"method": "lora", "rank": 4})",
-          R"({"method": "lora", "rank": 4, "alpha": 8, "targets": ["q_proj", "v_proj"]})",
+  return {R"({"method": "lora", "rank": 4, "alpha": 64})",
+          R"({"method": "lora", "rank": 4, "alpha": 32, "targets": ["q_proj", "v_proj"]})",
           R"({"method": "lora", "rank": 2, "targets": ["linear_qkv", "linear_fc1", "down_proj"], "embeddings": true})",
-          R"({"method": "lora", "rank": 2, "targets": ["k_proj", "up_proj"]})",
+          R"({"method": "lora", "rank": 2, "alpha": 32, "targets": ["k_proj", "up_proj"]})",
+          R"({"method": "lora", "rank": 4, "targets": ["q_proj"]})",
           R"({"method": "freeze", "trainable_layers": 1})",
           R"({"method": "freeze", "trainable_layers": 2, "embeddings": true})",
           R"({"method": "freeze", "trainable_layers": -1})"};
@@ -79,6 +82,49 @@ TEST(Finetune, EveryMethodInEveryLayoutTrainsAsOneRank) {
       expect_same_training(train_on_threads(serial_plan(plan), {}), train_on_threads(plan, {}),
                            fmt::format("{} on {}", method, placed.layout));
     }
+  }
+}
+
+// Losses hardly depend on A: its elements are compared with how far they have moved.
+TEST(Finetune, AdaptersMoveAsOnOneRank) {
+  for (const Placed& placed : {Placed{2, R"("tp": 2)"}, Placed{2, R"("tp": 2, "sequence_parallel": true)"},
+                               Placed{4, R"("tp": 4, "sequence_parallel": true, "micro_batch_size": 2)"},
+                               Placed{2, R"("cp": 2)"}, Placed{4, R"("tp": 2, "cp": 2, "sequence_parallel": true)"},
+                               Placed{4, R"("tp": 2, "pp": 2, "schedule": "zb-h1")"},
+                               Placed{2, R"("tp": 2, "recompute": "full")"}, Placed{2, R"("dp": 2, "zero": 2)"}}) {
+    for (const char* model : {kGpt, kLlama}) {
+      if (model == kLlama && placed.layout.find(R"("tp": 4)") != std::string::npos) continue;  // of two key heads
+      TrainingPlan plan = planned(prepared(R"({"method": "lora", "rank": 4, "alpha": 64})", placed, model), 4);
+      const auto after = whole_weights(train_on_threads(plan, {}));
+      const auto expected = whole_weights(train_on_threads(serial_plan(plan), {}));
+      plan.optimizer.rate = 0;
+      std::size_t adapters = 0;
+      for (const auto& [name, before] : whole_weights(train_on_threads(plan, {}))) {
+        if (name.find("lora") == std::string::npos) continue;
+        float moved = 0;
+        float apart = 0;
+        for (std::size_t index = 0; index < before.size(); ++index) {
+          moved = std::max(moved, std::abs(expected.at(name)[index] - before[index]));
+          apart = std::max(apart, std::abs(expected.at(name)[index] - after.at(name)[index]));
+        }
+        ++adapters;
+        EXPECT_GT(moved, 1e-4F) << name << " on " << placed.layout;
+        EXPECT_LT(apart, 2e-3F * moved) << name << " on " << placed.layout;
+      }
+      EXPECT_GE(adapters, 4U * 2U * 4U);
+    }
+  }
+}
+
+// Of a stage with a frozen layer the second of every two layers is redone, which is trained.
+TEST(Finetune, EverySecondLayerIsRedoneWhicheverAreTrained) {
+  for (const int trained : {1, 2, 3, -1}) {
+    const PreparedStep step = prepared(fmt::format(R"({{"method": "freeze", "trainable_layers": {}}})", trained),
+                                       {2, R"("tp": 2, "recompute": "full", "recompute_every": 2)"}, kGpt);
+    const std::vector<RankResult> ranks = train_on_threads(planned(step, 1), {});
+    const double bytes = 8 * step.costs.stages.front().sent.tp.sent_per_rank.value();
+    EXPECT_DOUBLE_EQ(static_cast<double>(ranks.front().steps.front().traffic.bytes_of(Axis::kTensor)), bytes)
+        << trained;
   }
 }
 
@@ -117,7 +163,9 @@ TEST(Finetune, KeepsWhatIsForecast) {
   for (const std::string& method : methods()) {
     for (const Placed& placed : {Placed{1, R"("dp": 1)"}, Placed{2, R"("pp": 2, "schedule": "1f1b")"},
                                  Placed{2, R"("pp": 2, "schedule": "zb-h1")"}, Placed{2, R"("tp": 2)"},
-                                 Placed{1, R"("recompute": "full")"}, Placed{1, R"("recompute": "selective")"}}) {
+                                 Placed{1, R"("recompute": "full")"}, Placed{1, R"("recompute": "selective")"},
+                                 Placed{1, R"("recompute": "selective", "recompute_modules": ["mlp"])"},
+                                 Placed{1, R"("recompute": "full", "recompute_every": 2)"}}) {
       SCOPED_TRACE(fmt::format("{} on {}", method, placed.layout));
       const PreparedStep step = prepared(method, placed, kGpt);
       const std::vector<RankResult> ranks = train_on_threads(planned(step, 1), {});
@@ -149,7 +197,7 @@ TEST(Finetune, RefusesWhatItDoesNotTrain) {
       R"("mla": {"kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8},
       "norm": "rmsnorm", "positions": "rotary", "gated_mlp": true, "biases": false)";
   const std::string experts = std::string(kLlama) + R"(, "experts": {"count": 4, "top_k": 1, "ffn": 16})";
-  EXPECT_EQ(refusal("\"lora\"", {1, R"("dp": 1)"}, latent), "training.finetune");
+  EXPECT_EQ(refusal("\"lora\"", {1, R"("dp": 1)"}, latent), "model.latent_attention");
   EXPECT_EQ(refusal("\"lora\"", {1, R"("dp": 1)"}, experts), "training.finetune");
   EXPECT_EQ(refusal("\"freeze\"", {1, R"("dp": 1)"}, experts), "");
   EXPECT_EQ(refusal("\"qlora\"", {2, R"("dp": 2)"}), "") << "as it runs the base is in 32 bits";

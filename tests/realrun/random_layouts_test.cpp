@@ -112,12 +112,13 @@ std::string drawn_network(Draws& draw, int heads, int tp) {
 std::string drawn_finetune(Draws& draw) {
   switch (draw.between(0, 9)) {
     case 0:
-      return fmt::format(R"(, "finetune": {{"method": "lora", "rank": {}, "alpha": 8}})", 4 * draw.between(1, 2));
+      return fmt::format(R"(, "finetune": {{"method": "lora", "rank": {}, "alpha": 64}})", 4 * draw.between(1, 2));
     case 1:
-      return fmt::format(R"(, "finetune": {{"method": "lora", "rank": 4, "targets": [{}], "embeddings": {}}})",
-                         draw.of<std::string>({R"("q_proj", "v_proj")", R"("linear_qkv", "linear_fc1")", R"("k_proj")",
-                                               R"("o_proj", "up_proj", "down_proj")"}),
-                         draw.one_in(2));
+      return fmt::format(
+          R"(, "finetune": {{"method": "lora", "rank": 4, "alpha": 64, "targets": [{}], "embeddings": {}}})",
+          draw.of<std::string>({R"("q_proj", "v_proj")", R"("linear_qkv", "linear_fc1")", R"("k_proj")",
+                                R"("o_proj", "up_proj", "down_proj")"}),
+          draw.one_in(2));
     case 2:
       return fmt::format(R"(, "finetune": {{"method": "freeze", "trainable_layers": {}, "embeddings": {}}})",
                          draw.of<int>({-2, -1, 1, 2, 3}), draw.one_in(2));
