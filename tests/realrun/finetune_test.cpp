@@ -94,7 +94,7 @@ TEST(Finetune, AdaptersMoveAsOnOneRank) {
                                Placed{2, R"("tp": 2, "recompute": "full")"}, Placed{2, R"("dp": 2, "zero": 2)"}}) {
     for (const char* model : {kGpt, kLlama}) {
       if (model == kLlama && placed.layout.find(R"("tp": 4)") != std::string::npos) continue;  // of two key heads
-      TrainingPlan plan = planned(prepared(R"({"method": "lora", "rank": 4, "alpha": 64})", placed, model), 4);
+      TrainingPlan plan = planned(prepared(R"({"method": "lora", "rank": 4, "alpha": 160})", placed, model), 4);
       const auto after = whole_weights(train_on_threads(plan, {}));
       const auto expected = whole_weights(train_on_threads(serial_plan(plan), {}));
       plan.optimizer.rate = 0;
