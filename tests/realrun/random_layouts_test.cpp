@@ -210,10 +210,13 @@ std::string drawn_wide_job(Draws& draw) {
   const auto schedule =
       draw.of<std::string>(pp == 1 ? std::vector<std::string>{"gpipe", "1f1b"}
                                    : std::vector<std::string>{"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"});
+  // Taken in turn, the four rows of a rank at least come to every expert alike.
+  const int top_k = draw.between(1, 3);
+  const int count = top_k == 2 && draw.one_in(2) ? 8 : 4;
   const std::string experts =
       has_experts
           ? fmt::format(R"(, "experts": {{"count": {}, "top_k": {}, "ffn": 16, "shared": {}, "shared_ffn": 16}})",
-                        draw.of<int>({4, 8}), draw.between(1, 3), draw.between(0, 1))
+                        count, top_k, draw.between(0, 1))
           : "";
   const auto recomputation =
       draw.of<std::string>({"", "", R"(, "recompute": "full")", R"(, "recompute": "full", "recompute_layers": 1)",
