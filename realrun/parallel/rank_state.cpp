@@ -199,9 +199,10 @@ Buffer StageWeights::gradients(int unit) {
 void StageWeights::gradients_added(int unit) {
   if (shards(2) ? place_.row_goes_on : !place_.completes) return;
   sum_partial_gradients(unit);
-  if (replicas() == 1) return;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    if (buckets_[bucket].first_unit == unit && !buckets_[bucket].frozen) reduce(bucket);
+    if (buckets_[bucket].first_unit != unit || buckets_[bucket].frozen) continue;
+    // Experts may have copies where all else has none: on tensor-parallel ranks that do not share them.
+    if (replicas() > 1 || replicas_of(bucket).size() > 1) reduce(bucket);
   }
   unit_gradients_.erase(unit);
 }

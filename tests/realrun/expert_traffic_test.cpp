@@ -95,6 +95,7 @@ constexpr const char* kSharedLayouts[] = {R"("ep": 1, "tp": 2)",
                                           R"("ep": 4, "tp": 2, "etp": 1, "pp": 2)",
                                           R"("ep": 2, "tp": 4, "etp": 2)",
                                           R"("ep": 1, "tp": 4, "etp": 2)",
+                                          R"("ep": 1, "tp": 4, "etp": 1, "pp": 2)",
                                           R"("ep": 4, "tp": 2, "etp": 1, "cp": 2, "pp": 2)",
                                           R"("ep": 2, "tp": 2, "cp": 2, "pp": 2)"};
 
@@ -109,7 +110,7 @@ TEST(ExpertTraffic, OfSequenceParallelRanksIsTheModels) {
       }
     }
   }
-  EXPECT_EQ(compared, 2 * 9 * 3 * 8);
+  EXPECT_EQ(compared, 2 * 10 * 3 * 8);
 }
 
 TEST(ExpertTraining, OfSequenceParallelRanksIsOneRanks) {
