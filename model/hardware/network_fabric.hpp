@@ -87,9 +87,8 @@ struct Allocation {
 };
 /// The usual ways to take as many nodes as the cluster has, each once:
 ///   as listed  the first, in the order given
-///   packed     by the fabric's place, under few switches of its highest tier, then of the next: those with the most
-///   free
-///              whole, the rest from the one that is just large enough
+///   packed     by the fabric's place, under few switches of its highest tier, then of the next: the switches with the
+///              most free nodes are taken whole, the rest comes from one that is just large enough
 ///   spread     by the fabric's place, as evenly over the switches of the lowest tier as what is free allows
 /// Units of a dragonfly are its routers, chassis and groups, of a torus its lines and planes. Without such units, and
 /// where no more are free than are taken, there is only the first. None looks at degraded links or background. Expects
