@@ -291,6 +291,7 @@ FlushCosts price_flush(const PricingContext& pricing, const Holdings& holdings, 
     }
     flush.dp += gather;
   }
+  flush.replicas = flush.dp;
   const double held = held_parameters(layout, layout.optimizer_shards(), flush.parameters, experts);
   add_copies_reduction(pricing, rank, held, flush);
   add_embedding_reduction(pricing, holdings.table, flush);

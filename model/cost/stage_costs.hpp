@@ -252,6 +252,7 @@ struct FlushCosts {
   Seconds optimizer;
   Seconds parameter_gather;
   Traffic dp;
+  Traffic replicas;  ///< of dp, gradients reduced and weights handed out among all that hold the same
   double parameters = 0.0;
 };
 

@@ -38,7 +38,9 @@ class NetworkFabric {
   /// Bytes a second, less what is degraded and what others send.
   double capacity(std::uint32_t link) const { return capacity_[link]; }
   /// Between a host and its first switch, or, of topologies without switches, none.
-  bool is_card(std::uint32_t link) const { return fabric_.links[link].name.rfind("node", 0) == 0; }
+  bool is_card(std::uint32_t link) const {
+    return network_->topology != Topology::kLinks && fabric_.links[link].name.rfind("node", 0) == 0;
+  }
   /// Of a node: 1 where a host is a node.
   int cards_per_node() const { return cards_; }
   /// Appends the links from a card of one node to a card of another, nodes as the job counts them. `connection` tells

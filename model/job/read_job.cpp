@@ -454,7 +454,7 @@ void leave_out_master_weights(const ObjectReader& reader, Training& training, Jo
   };
   const double element = element_size(training.precision).value();
   if (!reader.has("gradient_dtype") && !says("gradient_bytes")) training.stack.gradient_bytes = element;
-  if (!reader.has("moment_dtype") && !says("moment_bytes")) training.stack.moment_bytes = element;
+  if (!reader.has("moment_dtype") && !says("moment_dtype")) training.stack.moment_bytes = element;
   if (training.stack.optimizer_gradient_bytes <= 0.0 || says("optimizer_gradient_bytes")) return;
   training.stack.optimizer_gradient_bytes = 0.0;
   job.assumptions.push_back(

@@ -350,7 +350,7 @@ class WiringBuilder {
         layout_.cp == 1 ? grid_.placement(Axis::kData, cluster_) : grid_.expert_replica_placement(1, cluster_);
     for (std::size_t rank = 0; rank < wiring_.rank_count_; ++rank) {
       Traffic sent;
-      if (rank < step_.costs.ranks.size()) sent = step_.costs.ranks[rank].dp;
+      if (rank < step_.costs.ranks.size()) sent = step_.costs.ranks[rank].replicas;
       const double rate = per_tick(sent);
       if (rate > 0.0 && group.ranks > 1) {
         const double ring = ring_steps(CollectiveKind::kAllReduce, group.ranks) / static_cast<double>(group.ranks);

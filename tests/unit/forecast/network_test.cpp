@@ -195,7 +195,7 @@ TEST(NetworkStep, RingsOverAnUplinkByHand) {
   const auto at = [&](const char* ratio) {
     return seconds(on(question, std::string(R"({"tiers": [{"nodes": 8, "oversubscription": )") + ratio + "}]}"));
   };
-  const Traffic& sent = today.step.costs.ranks.front().dp;
+  const Traffic& sent = today.step.costs.ranks.front().replicas;
   const double asked = 8.0 * sent.sent_per_rank.value() / sent.time.value();
   const double uplink = 8.0 * 8.0 * 50e9 * today.step.job.cluster.nic_efficiency / 32.0;
   EXPECT_NEAR(at("4"), today.result.iteration.time_s, 1e-9);
@@ -212,7 +212,7 @@ TEST(NetworkStep, AHalfCardHalvesTheRings) {
   const Forecast degraded =
       answer_to(on(question, R"({"topology": "star", "degraded": [{"link": "node3.card2.up", "share": 0.25}]})"));
   const double added = degraded.result.iteration.time_s - today.result.iteration.time_s;
-  const Traffic& sent = today.step.costs.ranks.front().dp;
+  const Traffic& sent = today.step.costs.ranks.front().replicas;
   const double asked = sent.sent_per_rank.value() / sent.time.value();
   const double left = std::max(asked, 50e9 * today.step.job.cluster.nic_efficiency) * 0.25;
   EXPECT_NEAR(added, reduction * (asked / left - 1.0), reduction * 1e-6);
@@ -391,6 +391,35 @@ TEST(NetworkStep, OwnJobAnswersTheSame) {
   }
 }
 
+// Rings over a cable that is full take their bytes over its rate, whatever the ends of the pipeline, which the cards
+// hold up, send each other beside them.
+TEST(NetworkStep, TiedEmbeddingsLeaveTheRingsRateAlone) {
+  Question question;
+  question.nodes = 4;
+  question.model = R"({"layers": 8, "hidden": 1024, "heads": 16, "vocab": 51200, "sequence_length": 2048,
+                       "tied_embeddings": true})";
+  question.layout = R"("tp": 4, "pp": 2, "global_batch_size": 8)";
+  question.stack = R"({"name": "megatron-core", "overlap_gradient_reduction": false})";
+  const auto waits = [&](const char* card) {
+    question.cluster = std::string(R"(, "nic_bandwidth": ")") + card + '"';
+    const Forecast answer = answer_to(on(question, R"({"topology": "links", "links": [
+        {"from": "node0", "to": "leaf", "bandwidth": "20GB/s"}, {"from": "node1", "to": "leaf", "bandwidth": "20GB/s"},
+        {"from": "node2", "to": "leaf", "bandwidth": "20GB/s"},
+        {"from": "node3", "to": "leaf", "bandwidth": "20GB/s"}]})"));
+    const double sent = answer.step.costs.ranks.front().replicas.sent_per_rank.value();
+    double whole = 0.0;
+    for (const SharedMessages& row : answer.messages) {
+      if (row.name != "dp of rank 0") continue;
+      for (const auto& message : row.messages) whole += static_cast<double>(message.end - message.start) * 1e-12;
+    }
+    EXPECT_NEAR(whole, 4.0 * sent / 20e9, 1e-6 * whole) << card;
+    return answer.result.iteration.time_s;
+  };
+  const double narrow = waits("25GB/s");
+  const double wide = waits("250GB/s");
+  EXPECT_LT(wide, narrow);
+}
+
 TEST(NetworkStep, CablesOneByOne) {
   // Four nodes on two leaves, joined by one cable of a card's rate.
   Question question;
@@ -406,6 +435,17 @@ TEST(NetworkStep, CablesOneByOne) {
   ASSERT_FALSE(answer.result.network->hot_links.empty());
   EXPECT_EQ(answer.result.network->hot_links.front().link, "leaf0-leaf1");
   EXPECT_GT(answer.result.iteration.time_s, seconds(question));
+  // A node's own cable carries what the list says, whatever its cards could: eight rings over it.
+  std::string narrow = cables;
+  narrow.replace(narrow.find("400GB/s"), 7, "100GB/s");
+  narrow.replace(narrow.find("\"50GB/s"), 7, "\"900GB/s");
+  const Forecast held = answer_to(on(question, R"({"topology": "links", "links": )" + narrow + "}"));
+  const Forecast today = answer_to(question);
+  const Traffic& sent = today.step.costs.ranks.front().replicas;
+  const double reduction = static_cast<double>(today.step.times.flush.front().gradient_reduction) * 1e-12;
+  const double asked = 8.0 * sent.sent_per_rank.value() / sent.time.value();
+  EXPECT_NEAR(held.result.iteration.time_s, today.result.iteration.time_s + reduction * (asked / 100e9 - 1.0),
+              reduction * 1e-6);
   EXPECT_NE(complaint_about(text_of(on(question, R"({"links": [{"from": "node0", "to": "a", "bandwidth": "1GB/s"}]})")))
                 .problem.find("no way leads"),
             std::string::npos);

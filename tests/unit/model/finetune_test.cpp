@@ -445,6 +445,8 @@ TEST(Optimizers, MasterWeightsLeaveTheStacksOwnFigures) {
   };
   EXPECT_DOUBLE_EQ(stack(R"("pytorch-ddp")").gradient_bytes, 2.0);
   EXPECT_DOUBLE_EQ(stack(R"({"name": "pytorch-ddp", "gradient_bytes": 4})").gradient_bytes, 4.0);
+  EXPECT_DOUBLE_EQ(stack(R"("pytorch-ddp")").moment_bytes, 2.0);
+  EXPECT_DOUBLE_EQ(stack(R"({"name": "pytorch-ddp", "moment_dtype": "fp32"})").moment_bytes, 4.0);
   EXPECT_DOUBLE_EQ(stack(R"("megatron-2021")").optimizer_gradient_bytes, 0.0);
   EXPECT_DOUBLE_EQ(stack(R"({"name": "megatron-2021", "optimizer_gradient_bytes": 4})").optimizer_gradient_bytes, 4.0);
   EXPECT_DOUBLE_EQ(job_from(tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "stack": "megatron-2021")"))
