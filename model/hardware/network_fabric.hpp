@@ -37,7 +37,8 @@ class NetworkFabric {
   const std::vector<FabricLink>& links() const { return fabric_.links; }
   /// Bytes a second, less what is degraded and what others send.
   double capacity(std::uint32_t link) const { return capacity_[link]; }
-  /// Between a host and its first switch, or, of topologies without switches, none.
+  /// Between a host and its first switch. None where there are no switches, nor of a list of cables, which says what
+  /// each carries.
   bool is_card(std::uint32_t link) const {
     return network_->topology != Topology::kLinks && fabric_.links[link].name.rfind("node", 0) == 0;
   }
