@@ -446,6 +446,10 @@ TEST(NetworkStep, CablesOneByOne) {
   const double asked = 8.0 * sent.sent_per_rank.value() / sent.time.value();
   EXPECT_NEAR(held.result.iteration.time_s, today.result.iteration.time_s + reduction * (asked / 100e9 - 1.0),
               reduction * 1e-6);
+  // A ring fills both of its directions, which are alike.
+  ASSERT_FALSE(held.result.network->hot_links.empty());
+  EXPECT_EQ(held.result.network->hot_links.front().link, "node0-leaf0");
+  EXPECT_EQ(held.result.network->hot_links.front().links, 2);
   EXPECT_NE(complaint_about(text_of(on(question, R"({"links": [{"from": "node0", "to": "a", "bandwidth": "1GB/s"}]})")))
                 .problem.find("no way leads"),
             std::string::npos);
