@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "base/text/error.hpp"
@@ -48,6 +50,13 @@ class NcclRuns {
       : ranks_(ranks), patience_(patience), server_(serve_tcp_store({})) {}
 
   FakeNccl& nccl() { return nccl_; }
+  /// From now on the ranks' work is logged.
+  void log_order() {
+    for (int rank = 0; rank < ranks_; ++rank) logs_.push_back(std::make_shared<OrderLog>());
+  }
+  const std::vector<std::shared_ptr<OrderLog>>& logs() const { return logs_; }
+  using MakeDevice = std::function<std::unique_ptr<QueuedDevice>(int rank, std::shared_ptr<OrderLog> log)>;
+  void on(MakeDevice make_device) { make_device_ = std::move(make_device); }
   /// See NcclOptions::abandon.
   void on_abandon(std::function<void(const std::string&)> abandon) { abandon_ = std::move(abandon); }
 
@@ -67,7 +76,8 @@ class NcclRuns {
   template <class TransportOf>
   std::string run_rank(int rank, const std::function<void(NcclTransport&, QueuedDevice&)>& body) {
     const auto store = open_tcp_store("127.0.0.1", server_->port(), "", 10s);
-    QueuedDevice device(rank, 0);
+    const auto own = make_device_(rank, logs_.empty() ? nullptr : logs_[static_cast<std::size_t>(rank)]);
+    QueuedDevice& device = *own;
     const NcclOptions options{.place = {rank, ranks_, rank}, .patience = patience_, .abandon = abandon_};
     const auto transport = make<TransportOf>(device, *store, options);
     try {
@@ -100,6 +110,10 @@ class NcclRuns {
   int ranks_;
   std::chrono::milliseconds patience_;
   std::function<void(const std::string&)> abandon_;
+  std::vector<std::shared_ptr<OrderLog>> logs_;
+  MakeDevice make_device_ = [](int rank, std::shared_ptr<OrderLog> log) {
+    return std::make_unique<QueuedDevice>(rank, 0, std::move(log));
+  };
   FakeNccl nccl_;
   std::unique_ptr<TcpServer> server_;
 };
@@ -171,6 +185,186 @@ TEST(NcclTraining, BytesAreThoseOfThreads) {
     EXPECT_EQ(sent.bytes_of(Axis::kData), due.bytes_of(Axis::kData));
     EXPECT_EQ(sent.bytes_of(Axis::kTensor), due.bytes_of(Axis::kTensor));
   }
+}
+
+using Faults = std::vector<std::string>;
+
+// What is wrong with the order of a training's work.
+Faults faults_of_training(const TrainingPlan& plan, const NarrowGpu& gpu = {},
+                          const NcclRuns::MakeDevice& make_device = nullptr) {
+  std::vector<RankResult> results(static_cast<std::size_t>(plan.ranks()));
+  NcclRuns runs(plan.ranks());
+  runs.log_order();
+  if (make_device) runs.on(make_device);
+  const std::vector<std::string> failures = runs.run([&](NcclTransport& transport, QueuedDevice& device) {
+    QueuedKernels kernels(device);
+    train_rank(plan, {device, kernels}, transport, results[static_cast<std::size_t>(transport.rank())]);
+    EXPECT_LE(device.queues(), gpu.connections);
+  });
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+  std::size_t operations = 0;
+  for (const auto& log : runs.logs()) {
+    for (const OrderLog::Entry& entry : log->entries()) operations += entry.part.communicator != nullptr ? 1 : 0;
+  }
+  EXPECT_GT(operations, 0U);
+  return order_faults(runs.logs(), gpu);
+}
+
+// Slices of tokens are refused on GPUs; of everything else in the catalogue each variant, and the matrix's layouts.
+TEST(NcclOrder, EveryScheduleIsOrderedByMomentsAlone) {
+  std::vector<MatrixCase> cases = every_fourth();
+  std::set<std::string> seen;
+  std::set<std::string> names;
+  for (const MatrixCase& one : whole_catalogue()) {
+    const std::string variant = one.name.substr(0, one.name.find(' '));
+    if (one.plan.slices() > 1 || one.plan.dp > 1 || !seen.insert(variant).second) continue;
+    names.insert(variant.substr(0, variant.find(':')));
+    cases.push_back(one);
+  }
+  EXPECT_EQ(names.size(), schedule_catalogue().size() - 1);
+  for (MatrixCase& one : cases) {
+    one.plan.steps = one.plan.updates.policy == WeightPolicy::kFlushed ? 2 : 1;
+    EXPECT_EQ(faults_of_training(one.plan), Faults{}) << one.name;
+  }
+  std::cout << cases.size() << " runs, ordered by moments alone\n";
+}
+
+/// Waits as it should, which the log is not told where it forgets: luck that no other run need have.
+class ForgetfulDevice : public QueuedDevice {
+ public:
+  using Forgets = std::function<bool(Queue queue)>;
+  ForgetfulDevice(int rank, std::shared_ptr<OrderLog> log, Forgets forgets)
+      : QueuedDevice(rank, 0, std::move(log)), forgets_(std::move(forgets)) {}
+  void wait(Queue queue, const std::shared_ptr<Moment>& moment) override {
+    if (!forgets_(queue)) return QueuedDevice::wait(queue, moment);
+    of(queue).add([queued = std::dynamic_pointer_cast<QueuedMoment>(moment)] { queued->await(); });
+  }
+
+ private:
+  Forgets forgets_;
+};
+
+bool tells(const Faults& faults, const std::string& words) {
+  return std::any_of(faults.begin(), faults.end(),
+                     [&](const std::string& fault) { return fault.find(words) != std::string::npos; });
+}
+
+// Whoever forgets: the computation to wait for messages, messages or gradients for the computation.
+TEST(NcclOrder, AWaitThatIsForgottenIsFound) {
+  TrainingPlan plan = schedules_by_layouts().at(9).plan;
+  plan.steps = 1;
+  ASSERT_GT(plan.dp, 1);
+  const ForgetfulDevice::Forgets all[] = {[](Queue queue) { return queue == Queue::kCompute; },
+                                          [](Queue queue) { return queue == Queue::kGradient; },
+                                          [](Queue queue) { return static_cast<int>(queue) >= kQueues; }};
+  for (const ForgetfulDevice::Forgets& forgets : all) {
+    const Faults faults = faults_of_training(plan, {}, [&](int rank, std::shared_ptr<OrderLog> log) {
+      return std::make_unique<ForgetfulDevice>(rank, std::move(log), forgets);
+    });
+    EXPECT_TRUE(tells(faults, "use the same memory, and no moment orders them"));
+  }
+}
+
+// On a GPU with fewer connections than streams, or fewer multiprocessors than receives posted ahead hold.
+TEST(NcclOrder, AGpuThatIsTooNarrowIsFound) {
+  TrainingPlan plan = schedules_by_layouts().at(5).plan;
+  plan.steps = 1;
+  NcclRuns runs(plan.ranks());
+  runs.log_order();
+  std::vector<RankResult> results(static_cast<std::size_t>(plan.ranks()));
+  runs.run([&](NcclTransport& transport, QueuedDevice& device) {
+    QueuedKernels kernels(device);
+    train_rank(plan, {device, kernels}, transport, results[static_cast<std::size_t>(transport.rank())]);
+  });
+  EXPECT_EQ(order_faults(runs.logs()), Faults{});
+  EXPECT_TRUE(tells(order_faults(runs.logs(), {.connections = 1}), "gets no further than"));
+  EXPECT_TRUE(tells(order_faults(runs.logs(), {.multiprocessors = 3}), "gets no further than a message"));
+}
+
+// What ranks do with a group of all three and one of the first two, and what is said of it.
+Faults faults_of(
+    const std::function<void(NcclTransport&, QueuedDevice&, FakeNccl&, const Group&, const Group&)>& body) {
+  NcclRuns runs(3);
+  runs.log_order();
+  const std::vector<std::string> failures = runs.run([&](NcclTransport& transport, QueuedDevice& device) {
+    const Group one = transport.form_group(Axis::kData, {0, 1, 2});
+    const Group other = transport.form_group(Axis::kTensor, {0, 1});
+    body(transport, device, runs.nccl(), one, other);
+    device.settle();
+  });
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+  return order_faults(runs.logs());
+}
+
+// It ends here, where every stream has a thread of its own, and need not where kernels that wait fill the GPU.
+TEST(NcclOrder, GroupsThatRanksEnterInAnotherOrderAreFound) {
+  for (const bool crossed : {false, true}) {
+    const Faults faults =
+        faults_of([&](NcclTransport& transport, QueuedDevice& device, FakeNccl&, const Group& one, const Group& other) {
+          const Buffer a = device.allocate(4);
+          const Buffer b = device.allocate(4);
+          const Collective first{.kind = CollectiveKind::kAllReduce, .input = a, .output = a};
+          const Collective second{.kind = CollectiveKind::kAllReduce, .input = b, .output = b};
+          Request started;
+          if (transport.rank() != 1 || !crossed) started = transport.start(one, first);
+          if (transport.rank() < 2) transport.run(other, second);
+          if (started == nullptr) started = transport.start(one, first);
+          transport.wait(started);
+        });
+    EXPECT_EQ(tells(faults, "gets no further than"), crossed);
+    EXPECT_EQ(faults.empty(), !crossed);
+  }
+}
+
+TEST(NcclOrder, MemoryThatIsHandedBackTooEarlyIsFound) {
+  const Faults faults = faults_of([](NcclTransport&, QueuedDevice& device, FakeNccl&, const Group&, const Group&) {
+    const Buffer to = device.allocate(4);
+    const Buffer from = device.allocate(4);
+    device.settle();
+    device.copy(Queue::kSend, from, to);
+    device.record(Queue::kSend)->time();  // seen by the host: right
+    const Buffer early = device.allocate(4);
+    device.settle();
+    device.copy(Queue::kSend, early, to);
+  });
+  EXPECT_TRUE(tells(faults, "memory is handed back while queue 1 may use it"));
+}
+
+TEST(NcclOrder, AMomentThatNobodyRecordedIsFound) {
+  const Faults faults = faults_of([](NcclTransport&, QueuedDevice& device, FakeNccl&, const Group&, const Group&) {
+    device.wait(Queue::kSend, std::make_shared<QueuedMoment>());
+  });
+  EXPECT_EQ(faults, (Faults{"rank 0: queue 1 waits for a moment that was not recorded",
+                            "rank 1: queue 1 waits for a moment that was not recorded",
+                            "rank 2: queue 1 waits for a moment that was not recorded"}));
+}
+
+TEST(NcclOrder, AMomentInAnOpenGroupIsFound) {
+  const Faults faults = faults_of([](NcclTransport&, QueuedDevice& device, FakeNccl& nccl, const Group&, const Group&) {
+    nccl.begin_group();
+    device.record(Queue::kSend);
+    nccl.end_group();
+    EXPECT_THROW(nccl.end_group(), std::runtime_error);
+  });
+  EXPECT_TRUE(tells(faults, "queue 1 is given something while a group of NCCL's is open"));
+}
+
+TEST(NcclOrder, OperationsThatDoNotFitAreFound) {
+  const Faults faults =
+      faults_of([](NcclTransport& transport, QueuedDevice& device, FakeNccl&, const Group& one, const Group&) {
+        const Buffer values = device.allocate(8);
+        const Buffer part = values.slice(0, transport.rank() == 0 ? 8 : 4);
+        transport.run(one, {.kind = CollectiveKind::kBroadcast, .input = part, .output = part, .root = 1});
+      });
+  EXPECT_TRUE(tells(faults, "members meet with "));
+}
+
+TEST(NcclOrder, ACommunicatorThatWasLeftIsNotUsed) {
+  FakeNccl nccl;
+  NcclApi::Communicator communicator = nccl.join(nccl.new_id(), 1, 0, 0);
+  WorkQueue queue(1, 0);
+  nccl.leave(communicator);
+  EXPECT_THROW(nccl.send(Buffer(), 0, communicator, &queue), std::runtime_error);
 }
 
 Activity action(const char* text) {

@@ -1,8 +1,10 @@
 #include "tests/realrun/queued/fake_nccl.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -64,11 +66,13 @@ struct FakeCommunicator {
 struct FakeMember {
   std::shared_ptr<FakeCommunicator> communicator;
   int index = 0;
+  int blocks = 0;
+  std::set<WorkQueue*> queues = {};
+  std::atomic<bool> gone = false;  // left or aborted
 };
 
 namespace {
 
-thread_local int groups = 0;
 thread_local std::vector<std::pair<std::pair<FakeMember*, void*>, FakePart>> grouped;
 
 void take_messages(const std::vector<const FakePart*>& parts, int index) {
@@ -114,10 +118,35 @@ void carry_out(FakeMember* member, const FakePart& part) {
   if (part.collective && !result.empty()) std::memcpy(part.output, result.data(), result.size());
 }
 
+NcclPart logged(const FakeMember& member, const FakePart& part) {
+  NcclPart result{.communicator = member.communicator.get(),
+                  .members = member.communicator->members,
+                  .message = !part.collective && member.communicator->members == 2,
+                  .blocks = member.blocks};
+  if (part.collective) {
+    const std::size_t bytes = part.kind == CollectiveKind::kReduceScatter ? part.output_bytes : part.input_bytes;
+    result.what = std::to_string(static_cast<int>(part.kind)) + " of " + std::to_string(bytes) + " bytes";
+    OrderLog::note_use(part.input, part.input_bytes, false);
+    OrderLog::note_use(part.output, part.output_bytes, true);
+  }
+  for (const FakePart::Message& sent : part.sends) {
+    result.sends.emplace_back(member.index, sent.peer, sent.bytes);
+    OrderLog::note_use(sent.address, sent.bytes, false);
+  }
+  for (const FakePart::Message& wanted : part.receives) {
+    result.receives.emplace_back(wanted.peer, member.index, wanted.bytes);
+    OrderLog::note_use(wanted.address, wanted.bytes, true);
+  }
+  return result;
+}
+
 void add(void* communicator, void* stream, FakePart part) {
   auto* member = static_cast<FakeMember*>(communicator);
-  if (groups == 0) {
-    static_cast<WorkQueue*>(stream)->add([member, part = std::move(part)] { carry_out(member, part); });
+  if (member->gone) throw std::runtime_error("an operation of a communicator that was left or aborted");
+  if (OrderLog::open_groups == 0) {
+    member->queues.insert(static_cast<WorkQueue*>(stream));
+    NcclPart log = logged(*member, part);
+    static_cast<WorkQueue*>(stream)->add([member, part = std::move(part)] { carry_out(member, part); }, std::move(log));
     return;
   }
   for (auto& [place, before] : grouped) {
@@ -147,7 +176,10 @@ NcclApi::Communicator FakeNccl::join(const NcclId& id, int members, int index, i
     std::shared_ptr<FakeCommunicator>& known = communicators_[std::string(id.bytes.begin(), id.bytes.end())];
     if (known == nullptr) known = std::make_shared<FakeCommunicator>();
     communicator = known;
-    members_.push_back(std::make_shared<FakeMember>(FakeMember{communicator, index}));
+    members_.push_back(std::make_shared<FakeMember>());
+    members_.back()->communicator = communicator;
+    members_.back()->index = index;
+    members_.back()->blocks = blocks;
     joined_.push_back({members, blocks});
     member = members_.back().get();
   }
@@ -166,11 +198,12 @@ void FakeNccl::begin_join(const NcclId& /*id*/, int /*members*/, int /*index*/, 
 }
 
 void FakeNccl::begin_group() {
-  ++groups;
+  ++OrderLog::open_groups;
 }
 
 void FakeNccl::end_group() {
-  if (--groups > 0) return;
+  if (OrderLog::open_groups == 0) throw std::runtime_error("a group is ended that nobody began");
+  if (--OrderLog::open_groups > 0) return;
   for (auto& [place, part] : std::exchange(grouped, {})) add(place.first, place.second, std::move(part));
 }
 
@@ -207,6 +240,7 @@ std::string FakeNccl::error_of(Communicator /*communicator*/) {
 }
 
 void FakeNccl::abort(Communicator communicator) {
+  static_cast<FakeMember*>(communicator)->gone = true;
   FakeCommunicator& aborted = *static_cast<FakeMember*>(communicator)->communicator;
   {
     const std::lock_guard lock(aborted.mutex);
@@ -219,8 +253,12 @@ void FakeNccl::abort(Communicator communicator) {
   changed_.wait(lock, [&] { return aborts_ >= aborts_needed_; });
 }
 
-void FakeNccl::leave(Communicator /*communicator*/) {
+void FakeNccl::leave(Communicator communicator) {
+  auto* member = static_cast<FakeMember*>(communicator);
+  member->gone = true;
   if (on_leave_) on_leave_();
+  // As ncclCommFinalize does: what is under way is ended first.
+  for (WorkQueue* queue : member->queues) queue->record()->time();
 }
 
 std::vector<FakeNccl::Joined> FakeNccl::joined() {

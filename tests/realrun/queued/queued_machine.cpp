@@ -10,59 +10,105 @@ namespace flopcast::realrun {
 
 namespace {
 
-// The same bytes, held by nobody: as a GPU, queued work keeps nothing alive.
-Buffer unheld(const Buffer& buffer) {
+// The same bytes, held by nobody: as a GPU, queued work keeps nothing alive. The next work reads or writes them.
+Buffer used(const Buffer& buffer, bool writes) {
+  OrderLog::note_use(buffer.address(), buffer.bytes(), writes);
   return Buffer(std::shared_ptr<std::byte[]>(std::shared_ptr<void>(), buffer.address()), buffer.bytes());
 }
 
-Tensor<float> unheld(const Tensor<float>& tensor) {
-  return Tensor<float>(unheld(tensor.buffer()), tensor.rows(), tensor.columns());
+Tensor<float> used(const Tensor<float>& tensor, bool writes) {
+  return Tensor<float>(used(tensor.buffer(), writes), tensor.rows(), tensor.columns());
 }
 
-std::vector<Tensor<float>> unheld(const std::vector<Tensor<float>>& tensors) {
-  std::vector<Tensor<float>> result;
-  for (const Tensor<float>& tensor : tensors) result.push_back(unheld(tensor));
+template <class T>
+std::vector<T> used(const std::vector<T>& all, bool writes) {
+  std::vector<T> result;
+  for (const T& one : all) result.push_back(used(one, writes));
   return result;
 }
 
-std::vector<Buffer> unheld(const std::vector<Buffer>& buffers) {
-  std::vector<Buffer> result;
-  for (const Buffer& buffer : buffers) result.push_back(unheld(buffer));
-  return result;
+template <class T>
+MatrixView<T> used(const MatrixView<T>& view, bool writes) {
+  // Row by row: what lies between them may be another's.
+  for (std::size_t row = 0; row < view.rows; ++row) {
+    OrderLog::note_use(view.data + row * view.stride, view.columns * sizeof(T), writes);
+  }
+  return view;
+}
+
+template <class T>
+T* used(T* values, std::size_t count, bool writes) {
+  OrderLog::note_use(values, count * sizeof(float), writes);
+  return values;
+}
+
+template <class T>
+auto reads(const T& what) {
+  return used(what, false);
+}
+template <class T>
+auto writes(const T& what) {
+  return used(what, true);
+}
+const float* reads(const float* values, std::size_t count) {
+  return used(values, count, false);
+}
+float* writes(float* values, std::size_t count) {
+  return used(values, count, true);
+}
+
+// The rows of a table of positions that those of the tensor have.
+template <class T>
+T* at_positions(T* table, const RowPositions& positions, const Tensor<float>& rows, bool writes) {
+  for (std::size_t row = 0; row < rows.rows(); ++row) {
+    OrderLog::note_use(table + positions.of(row) * rows.columns(), rows.columns() * sizeof(float), writes);
+  }
+  return table;
 }
 
 Kernels<float>& host = host_kernels<float>();
 
 }  // namespace
 
-QueuedDevice::QueuedDevice(int rank, int delay)
+QueuedDevice::QueuedDevice(int rank, int delay, std::shared_ptr<OrderLog> log)
     : seed_(static_cast<unsigned>(rank) * 100U),
       delay_(delay),
+      log_(std::move(log)),
       pool_([](std::size_t bytes) { return new std::byte[bytes]; }, [](std::byte* block) { delete[] block; }) {
   for (int queue = 0; queue < kQueues; ++queue) add_queue();
 }
 
 Queue QueuedDevice::add_queue() {
-  queues_.push_back(std::make_unique<WorkQueue>(++seed_, delay_));
+  queues_.push_back(std::make_unique<WorkQueue>(++seed_, delay_, log_, static_cast<int>(queues_.size())));
   return static_cast<Queue>(queues_.size() - 1);
 }
 
-Buffer QueuedDevice::allocate(std::size_t bytes) {
+Buffer QueuedDevice::take(std::size_t bytes) {
   const Buffer buffer = pool_.take(bytes);
+  if (log_ == nullptr || bytes == 0) return buffer;
+  const auto release = [held = Buffer(buffer), log = log_](std::byte* address) mutable {
+    log->released(address, held.bytes());
+    held = {};
+  };
+  return Buffer(std::shared_ptr<std::byte[]>(buffer.address(), release), bytes);
+}
+
+Buffer QueuedDevice::allocate(std::size_t bytes) {
+  const Buffer buffer = take(bytes);
   zero(buffer);
   return buffer;
 }
 
 Buffer QueuedDevice::reserve(std::size_t bytes) {
-  const Buffer buffer = pool_.take(bytes);
-  of(Queue::kCompute).add([target = unheld(buffer)] {
+  const Buffer buffer = take(bytes);
+  of(Queue::kCompute).add([target = writes(buffer)] {
     std::fill_n(host_floats(target), target.bytes() / sizeof(float), std::numeric_limits<float>::quiet_NaN());
   });
   return buffer;
 }
 
 void QueuedDevice::zero(const Buffer& buffer) {
-  of(Queue::kCompute).add([target = unheld(buffer)] { HostDevice().zero(target); });
+  of(Queue::kCompute).add([target = writes(buffer)] { HostDevice().zero(target); });
 }
 
 void QueuedDevice::copy(const Buffer& from, const Buffer& to) {
@@ -70,34 +116,34 @@ void QueuedDevice::copy(const Buffer& from, const Buffer& to) {
 }
 
 void QueuedDevice::add(const Buffer& from, const Buffer& to) {
-  of(Queue::kCompute).add([a = unheld(from), b = unheld(to)] { HostDevice().add(a, b); });
+  of(Queue::kCompute).add([a = reads(from), b = writes(to)] { HostDevice().add(a, b); });
 }
 
 void QueuedDevice::optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,
                             const std::vector<Buffer>& states, const Buffer& updated) {
   of(Queue::kCompute)
-      .add([rule, step, w = unheld(weights), g = unheld(gradients), s = unheld(states), u = unheld(updated)] {
+      .add([rule, step, w = reads(weights), g = reads(gradients), s = writes(states), u = writes(updated)] {
         HostDevice().optimize(rule, step, w, g, s, u);
       });
 }
 
 void QueuedDevice::upload(const std::byte* from, const Buffer& to) {
-  of(Queue::kCompute).add([from, target = unheld(to)] { copy_bytes(target.address(), from, target.bytes()); });
+  of(Queue::kCompute).add([from, target = writes(to)] { copy_bytes(target.address(), from, target.bytes()); });
   settle();
 }
 
 void QueuedDevice::download(const Buffer& from, std::byte* to) {
-  of(Queue::kCompute).add([to, source = unheld(from)] { copy_bytes(to, source.address(), source.bytes()); });
+  of(Queue::kCompute).add([to, source = reads(from)] { copy_bytes(to, source.address(), source.bytes()); });
   settle();
 }
 
 void QueuedDevice::copy(Queue queue, const Buffer& from, const Buffer& to) {
-  of(queue).add([a = unheld(from), b = unheld(to)] { HostDevice().copy(a, b); });
+  of(queue).add([a = reads(from), b = writes(to)] { HostDevice().copy(a, b); });
 }
 
 void QueuedDevice::reduce(Queue queue, const std::vector<Buffer>& inputs, Element element, Reduction reduction,
                           const Buffer& output) {
-  of(queue).add([sources = unheld(inputs), element, reduction, target = unheld(output)] {
+  of(queue).add([sources = reads(inputs), element, reduction, target = writes(output)] {
     std::vector<const std::byte*> addresses;
     for (const Buffer& source : sources) addresses.push_back(source.address());
     reduce_in_order(addresses, target.bytes() / size_of(element), element, reduction, target.address());
@@ -113,103 +159,108 @@ Tensor<float> QueuedKernels::tensor(std::size_t rows, std::size_t columns) {
 
 void QueuedKernels::multiply(const MatrixView<const float>& a, const MatrixView<const float>& b,
                              const MatrixView<float>& result, float factor, bool accumulate) {
-  FLOPCAST_QUEUE(a, b, result, factor, accumulate) {
-    host.multiply(a, b, result, factor, accumulate);
+  FLOPCAST_QUEUE(left = reads(a), right = reads(b), to = writes(result), factor, accumulate) {
+    host.multiply(left, right, to, factor, accumulate);
   });
 }
 
 void QueuedKernels::add(const Tensor<float>& a, const Tensor<float>& b, Tensor<float>& sum) {
-  FLOPCAST_QUEUE(x = unheld(a), y = unheld(b), z = unheld(sum)) {
+  FLOPCAST_QUEUE(x = reads(a), y = reads(b), z = writes(sum)) {
     host.add(x, y, z);
   });
 }
 
 void QueuedKernels::add_bias(const Tensor<float>& x, const float* bias, Tensor<float>& y) {
-  FLOPCAST_QUEUE(from = unheld(x), bias, to = unheld(y)) {
-    host.add_bias(from, bias, to);
+  FLOPCAST_QUEUE(from = reads(x), added = reads(bias, y.columns()), to = writes(y)) {
+    host.add_bias(from, added, to);
   });
 }
 
 void QueuedKernels::add_up_rows(const Tensor<float>& x, float* sums) {
-  FLOPCAST_QUEUE(from = unheld(x), sums) {
-    host.add_up_rows(from, sums);
+  FLOPCAST_QUEUE(from = reads(x), to = writes(sums, x.columns())) {
+    host.add_up_rows(from, to);
   });
 }
 
 void QueuedKernels::layer_norm(const Tensor<float>& x, const float* gain, const float* bias, Tensor<float>& normalised,
                                Tensor<float>& scale, Tensor<float>& y) {
-  FLOPCAST_QUEUE(from = unheld(x), gain, bias, n = unheld(normalised), s = unheld(scale), to = unheld(y)) {
-    host.layer_norm(from, gain, bias, n, s, to);
+  FLOPCAST_QUEUE(from = reads(x), g = reads(gain, x.columns()), b = reads(bias, x.columns()), n = writes(normalised),
+                 s = writes(scale), to = writes(y)) {
+    host.layer_norm(from, g, b, n, s, to);
   });
 }
 
 void QueuedKernels::layer_norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised,
                                               const Tensor<float>& scale, const float* gain, Tensor<float>& dx) {
-  FLOPCAST_QUEUE(from = unheld(dy), n = unheld(normalised), s = unheld(scale), gain, to = unheld(dx)) {
-    host.layer_norm_input_gradient(from, n, s, gain, to);
+  FLOPCAST_QUEUE(from = reads(dy), n = reads(normalised), s = reads(scale), g = reads(gain, dy.columns()),
+                 to = writes(dx)) {
+    host.layer_norm_input_gradient(from, n, s, g, to);
   });
 }
 
 void QueuedKernels::layer_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain,
                                                float* bias) {
-  FLOPCAST_QUEUE(from = unheld(dy), n = unheld(normalised), gain, bias) {
-    host.layer_norm_weight_gradient(from, n, gain, bias);
+  FLOPCAST_QUEUE(from = reads(dy), n = reads(normalised), g = writes(gain, dy.columns()),
+                 b = writes(bias, dy.columns())) {
+    host.layer_norm_weight_gradient(from, n, g, b);
   });
 }
 
 void QueuedKernels::rms_norm(const Tensor<float>& x, const float* gain, Tensor<float>& normalised, Tensor<float>& scale,
                              Tensor<float>& y) {
-  FLOPCAST_QUEUE(from = unheld(x), gain, n = unheld(normalised), s = unheld(scale), to = unheld(y)) {
-    host.rms_norm(from, gain, n, s, to);
+  FLOPCAST_QUEUE(from = reads(x), g = reads(gain, x.columns()), n = writes(normalised), s = writes(scale),
+                 to = writes(y)) {
+    host.rms_norm(from, g, n, s, to);
   });
 }
 
 void QueuedKernels::rms_norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised,
                                             const Tensor<float>& scale, const float* gain, Tensor<float>& dx) {
-  FLOPCAST_QUEUE(from = unheld(dy), n = unheld(normalised), s = unheld(scale), gain, to = unheld(dx)) {
-    host.rms_norm_input_gradient(from, n, s, gain, to);
+  FLOPCAST_QUEUE(from = reads(dy), n = reads(normalised), s = reads(scale), g = reads(gain, dy.columns()),
+                 to = writes(dx)) {
+    host.rms_norm_input_gradient(from, n, s, g, to);
   });
 }
 
 void QueuedKernels::rms_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain) {
-  FLOPCAST_QUEUE(from = unheld(dy), n = unheld(normalised), gain) {
-    host.rms_norm_weight_gradient(from, n, gain);
+  FLOPCAST_QUEUE(from = reads(dy), n = reads(normalised), g = writes(gain, dy.columns())) {
+    host.rms_norm_weight_gradient(from, n, g);
   });
 }
 
 void QueuedKernels::gelu(const Tensor<float>& x, Tensor<float>& y) {
-  FLOPCAST_QUEUE(from = unheld(x), to = unheld(y)) {
+  FLOPCAST_QUEUE(from = reads(x), to = writes(y)) {
     host.gelu(from, to);
   });
 }
 
 void QueuedKernels::gelu_gradient(const Tensor<float>& dy, const Tensor<float>& x, Tensor<float>& dx) {
-  FLOPCAST_QUEUE(from = unheld(dy), input = unheld(x), to = unheld(dx)) {
+  FLOPCAST_QUEUE(from = reads(dy), input = reads(x), to = writes(dx)) {
     host.gelu_gradient(from, input, to);
   });
 }
 
 void QueuedKernels::gated_silu(const Tensor<float>& x, Tensor<float>& y) {
-  FLOPCAST_QUEUE(from = unheld(x), to = unheld(y)) {
+  FLOPCAST_QUEUE(from = reads(x), to = writes(y)) {
     host.gated_silu(from, to);
   });
 }
 
 void QueuedKernels::gated_silu_gradient(const Tensor<float>& dy, const Tensor<float>& x, Tensor<float>& dx) {
-  FLOPCAST_QUEUE(from = unheld(dy), input = unheld(x), to = unheld(dx)) {
+  FLOPCAST_QUEUE(from = reads(dy), input = reads(x), to = writes(dx)) {
     host.gated_silu_gradient(from, input, to);
   });
 }
 
 void QueuedKernels::copy(const MatrixView<const float>& from, const MatrixView<float>& to) {
-  FLOPCAST_QUEUE(from, to) {
-    host.copy(from, to);
+  FLOPCAST_QUEUE(source = reads(from), target = writes(to)) {
+    host.copy(source, target);
   });
 }
 
 void QueuedKernels::rotate_heads(const Tensor<float>& x, const HeadLayout& heads, const RowPositions& positions,
                                  float direction, Tensor<float>& y) {
-  FLOPCAST_QUEUE(from = unheld(x), heads, positions, direction, to = unheld(y)) {
+  FLOPCAST_QUEUE(from = reads(x), heads, positions, direction, to = writes(y)) {
     host.rotate_heads(from, heads, positions, direction, to);
   });
 }
@@ -217,7 +268,7 @@ void QueuedKernels::rotate_heads(const Tensor<float>& x, const HeadLayout& heads
 std::vector<Tensor<float>> QueuedKernels::attention(const AttentionExtent& shape,
                                                     const std::vector<Tensor<float>>& slices, Tensor<float>& output) {
   Tensor<float> probabilities = tensor(output.rows() * shape.heads.heads, slices.size() * shape.length);
-  FLOPCAST_QUEUE(shape, inputs = unheld(slices), to = unheld(output), kept = unheld(probabilities)) {
+  FLOPCAST_QUEUE(shape, inputs = reads(slices), to = writes(output), kept = writes(probabilities)) {
     const std::vector<Tensor<float>> result = host.attention(shape, inputs, to);
     HostDevice().copy(result.front().buffer(), kept.buffer());
   });
@@ -232,41 +283,41 @@ void QueuedKernels::attention_gradient(const AttentionExtent& shape, const std::
     const Tensor<float>& like = slices[slice];
     gradients[slice] = Tensor<float>(device_.allocate(like.buffer().bytes()), like.rows(), like.columns());
   }
-  FLOPCAST_QUEUE(shape, inputs = unheld(slices), left = unheld(kept), dy = unheld(output_gradient),
-                 to = unheld(gradients)) {
+  FLOPCAST_QUEUE(shape, inputs = reads(slices), left = reads(kept), dy = reads(output_gradient),
+                 to = writes(gradients)) {
     host.attention_gradient(shape, inputs, left, dy, to);
   });
 }
 
 void QueuedKernels::look_up(const std::vector<int>& tokens, const VocabularyShare& share, const float* table,
                             Tensor<float>& rows) {
-  FLOPCAST_QUEUE(tokens, share, table, to = unheld(rows)) {
-    host.look_up(tokens, share, table, to);
+  FLOPCAST_QUEUE(tokens, share, rows_of = reads(table, share.count * rows.columns()), to = writes(rows)) {
+    host.look_up(tokens, share, rows_of, to);
   });
 }
 
 void QueuedKernels::add_to_table(const std::vector<int>& tokens, const VocabularyShare& share,
                                  const Tensor<float>& rows, float* table) {
-  FLOPCAST_QUEUE(tokens, share, from = unheld(rows), table) {
-    host.add_to_table(tokens, share, from, table);
+  FLOPCAST_QUEUE(tokens, share, from = reads(rows), to = writes(table, share.count * rows.columns())) {
+    host.add_to_table(tokens, share, from, to);
   });
 }
 
 void QueuedKernels::add_positions(const Tensor<float>& x, const RowPositions& positions, const float* table,
                                   Tensor<float>& y) {
-  FLOPCAST_QUEUE(from = unheld(x), positions, table, to = unheld(y)) {
-    host.add_positions(from, positions, table, to);
+  FLOPCAST_QUEUE(from = reads(x), positions, rows_of = at_positions(table, positions, x, false), to = writes(y)) {
+    host.add_positions(from, positions, rows_of, to);
   });
 }
 
 void QueuedKernels::add_to_positions(const Tensor<float>& dy, const RowPositions& positions, float* table) {
-  FLOPCAST_QUEUE(from = unheld(dy), positions, table) {
-    host.add_to_positions(from, positions, table);
+  FLOPCAST_QUEUE(from = reads(dy), positions, rows_of = at_positions(table, positions, dy, true)) {
+    host.add_to_positions(from, positions, rows_of);
   });
 }
 
 void QueuedKernels::row_maxima(const Tensor<float>& logits, Tensor<float>& maxima) {
-  FLOPCAST_QUEUE(from = unheld(logits), to = unheld(maxima)) {
+  FLOPCAST_QUEUE(from = reads(logits), to = writes(maxima)) {
     host.row_maxima(from, to);
   });
 }
@@ -274,8 +325,8 @@ void QueuedKernels::row_maxima(const Tensor<float>& logits, Tensor<float>& maxim
 void QueuedKernels::exponentials(const Tensor<float>& logits, const Tensor<float>& maxima,
                                  const std::vector<int>& targets, const VocabularyShare& share,
                                  Tensor<float>& exponentials, Tensor<float>& sums, Tensor<float>& target_logits) {
-  FLOPCAST_QUEUE(from = unheld(logits), m = unheld(maxima), targets, share, to = unheld(exponentials), s = unheld(sums),
-                 t = unheld(target_logits)) {
+  FLOPCAST_QUEUE(from = reads(logits), m = reads(maxima), targets, share, to = writes(exponentials), s = writes(sums),
+                 t = writes(target_logits)) {
     host.exponentials(from, m, targets, share, to, s, t);
   });
 }
@@ -283,7 +334,7 @@ void QueuedKernels::exponentials(const Tensor<float>& logits, const Tensor<float
 Loss QueuedKernels::normalise(Tensor<float>& exponentials, const Tensor<float>& sums,
                               const Tensor<float>& target_logits) {
   const auto mean = std::make_shared<double>();
-  FLOPCAST_QUEUE(to = unheld(exponentials), s = unheld(sums), t = unheld(target_logits), mean) {
+  FLOPCAST_QUEUE(to = writes(exponentials), s = reads(sums), t = reads(target_logits), mean) {
     *mean = host.normalise(to, s, t)();
   });
   return [mean, after = device_.mark().moment] {
@@ -294,7 +345,7 @@ Loss QueuedKernels::normalise(Tensor<float>& exponentials, const Tensor<float>& 
 
 void QueuedKernels::cross_entropy_gradient(const Tensor<float>& probabilities, const std::vector<int>& targets,
                                            const VocabularyShare& share, float weight, Tensor<float>& gradient) {
-  FLOPCAST_QUEUE(from = unheld(probabilities), targets, share, weight, to = unheld(gradient)) {
+  FLOPCAST_QUEUE(from = reads(probabilities), targets, share, weight, to = writes(gradient)) {
     host.cross_entropy_gradient(from, targets, share, weight, to);
   });
 }

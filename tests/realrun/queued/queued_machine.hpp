@@ -16,8 +16,8 @@ namespace flopcast::realrun {
 /// not ordered by moments is a race, which ThreadSanitizer sees and the losses tell.
 class QueuedDevice : public ComputeDevice, public Queues {
  public:
-  /// Work is delayed by chance, by up to so many microseconds.
-  QueuedDevice(int rank, int delay);
+  /// Work is delayed by chance, by up to so many microseconds. `log`, when there is one, is told all that is queued.
+  QueuedDevice(int rank, int delay, std::shared_ptr<OrderLog> log = nullptr);
 
   Buffer allocate(std::size_t bytes) override;
   /// Filled with NaNs by the computation.
@@ -40,12 +40,16 @@ class QueuedDevice : public ComputeDevice, public Queues {
   void reduce(Queue queue, const std::vector<Buffer>& inputs, Element element, Reduction reduction,
               const Buffer& output) override;
 
+  int queues() const { return static_cast<int>(queues_.size()); }
   WorkQueue& of(Queue queue) { return *queues_.at(static_cast<std::size_t>(queue)); }
   void settle() { record(Queue::kCompute)->time(); }
 
  private:
+  Buffer take(std::size_t bytes);
+
   unsigned seed_ = 0;
   int delay_ = 0;
+  std::shared_ptr<OrderLog> log_;
   MemoryPool pool_;
   std::vector<std::unique_ptr<WorkQueue>> queues_;  // last: work left in them uses the memory
 };

@@ -9,13 +9,19 @@ namespace flopcast::realrun {
 
 bool QueuedMoment::reached() {
   const std::lock_guard lock(mutex_);
+  if (reached_ && log_ != nullptr) log_->saw(number_, false);
   return reached_;
 }
 
 Ticks QueuedMoment::time() {
+  await();
+  if (log_ != nullptr) log_->saw(number_, true);
+  return time_;
+}
+
+void QueuedMoment::await() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return reached_; });
-  return time_;
 }
 
 void QueuedMoment::reach() {
@@ -25,7 +31,8 @@ void QueuedMoment::reach() {
   changed_.notify_all();
 }
 
-WorkQueue::WorkQueue(unsigned seed, int delay) : random_(seed), delay_(delay), worker_([this] { work(); }) {}
+WorkQueue::WorkQueue(unsigned seed, int delay, std::shared_ptr<OrderLog> log, int number)
+    : random_(seed), delay_(delay), log_(std::move(log)), number_(number), worker_([this] { work(); }) {}
 
 WorkQueue::~WorkQueue() {
   {
@@ -37,19 +44,34 @@ WorkQueue::~WorkQueue() {
 }
 
 void WorkQueue::add(std::function<void()> work) {
+  std::vector<MemoryUse> uses = OrderLog::take_uses();
+  if (log_ != nullptr) log_->work(number_, std::move(uses));
+  push(std::move(work));
+}
+
+void WorkQueue::add(std::function<void()> work, NcclPart part) {
+  std::vector<MemoryUse> uses = OrderLog::take_uses();
+  if (log_ != nullptr) log_->nccl(number_, std::move(uses), std::move(part));
+  push(std::move(work));
+}
+
+void WorkQueue::push(std::function<void()> work) {
   const std::lock_guard lock(mutex_);
   waiting_.push_back(std::move(work));
   changed_.notify_all();
 }
 
 std::shared_ptr<Moment> WorkQueue::record() {
-  auto moment = std::make_shared<QueuedMoment>();
-  add([moment] { moment->reach(); });
+  auto moment =
+      log_ == nullptr ? std::make_shared<QueuedMoment>() : std::make_shared<QueuedMoment>(log_, log_->record(number_));
+  push([moment] { moment->reach(); });
   return moment;
 }
 
 void WorkQueue::wait(const std::shared_ptr<Moment>& moment) {
-  add([moment] { moment->time(); });
+  const auto queued = std::dynamic_pointer_cast<QueuedMoment>(moment);
+  if (log_ != nullptr && !log_->wait(number_, queued->log(), queued->number())) return;
+  push([queued] { queued->await(); });
 }
 
 void WorkQueue::work() {
