@@ -77,6 +77,10 @@ TEST_F(OnGpu, Attention) {
   check(check_attention, GemmPrecision::kFp32, 1e-5);
 }
 
+TEST_F(OnGpu, AttentionOnTensorCores) {
+  check(check_attention, GemmPrecision::kBf16, 1e-2);
+}
+
 TEST_F(OnGpu, Embedding) {
   check(check_embedding, GemmPrecision::kFp32, 1e-5);
 }

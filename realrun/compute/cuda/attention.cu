@@ -1,4 +1,4 @@
-#include "realrun/compute/cuda/device_code.cuh"
+#include "realrun/compute/cuda/attention_code.cuh"
 
 // Attention whose scores stay in shared memory, tile by tile, with the softmax kept up to date (Dao et al. 2205.14135,
 // algorithm 1; Milakov & Gimelshein 1805.02867). The backward pass computes the scores again, once for the gradients of
@@ -11,60 +11,8 @@ namespace flopcast::realrun::cuda {
 namespace {
 
 constexpr int kSide = 16;
-constexpr int kPad = 4;  // keeps rows aligned for 16-byte loads, and apart in the banks
-constexpr float kMasked = -1e30F;
+constexpr int kPad = 4;           // keeps rows aligned for 16-byte loads, and apart in the banks
 constexpr int kWidestOfTwo = 64;  // heads of which two blocks share a multiprocessor
-
-/// The keys that a query sees, from the first to the one before the end.
-struct SeenKeys {
-  int first = 0;
-  int end = 0;
-
-  __device__ bool has(int key) const { return key >= first && key < end; }
-};
-
-/// Where one query head of one sequence lies, and the key/value head it reads. Key and value stand side by side.
-struct Head {
-  const float* queries;
-  const float* keys;
-  std::size_t stride;  // from row to row of both
-  int number;          // among the query heads
-  int first_row;       // of the sequence
-  int head_dim;
-  int length;
-  float scale;
-  AttentionSize size;
-
-  __device__ const float* values() const { return keys + head_dim; }
-  // The keys that a query sees, from the first to the one before the end.
-  __device__ int first_seen(int query) const {
-    if (size.chunk > 0) return query / size.chunk * size.chunk;
-    return size.window > 0 ? max(0, query + 1 - size.window) : 0;
-  }
-  __device__ int end_seen(int query) const { return size.causal ? min(query + 1, length) : length; }
-  // None where there is no such query.
-  __device__ SeenKeys seen_by(int query) const {
-    return query < length ? SeenKeys{first_seen(query), end_seen(query)} : SeenKeys{};
-  }
-};
-
-__device__ Head head_of(const float* qkv, AttentionSize size, int number) {
-  const auto sequence = static_cast<int>(blockIdx.z);
-  const int group = size.heads / size.kv_heads;
-  const std::size_t width = static_cast<std::size_t>(group + 2) * size.head_dim;
-  const std::size_t stride = width * size.kv_heads;
-  const float* first = qkv + static_cast<std::size_t>(sequence) * size.length * stride +
-                       static_cast<std::size_t>(number / group) * width;
-  return {first + static_cast<std::size_t>(number % group) * size.head_dim,
-          first + static_cast<std::size_t>(group) * size.head_dim,
-          stride,
-          number,
-          sequence * size.length,
-          size.head_dim,
-          size.length,
-          rsqrtf(static_cast<float>(size.head_dim)),
-          size};
-}
 
 // Rows first … first + kRows - 1 of a matrix into shared memory, zeros beyond its ends.
 template <int kWidth, int kRows>
@@ -175,7 +123,7 @@ __global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
     multiply_rows<kWidth>(queries, keys, x, y, scores);
 #pragma unroll
     for (int i = 0; i < kI; ++i) {
-      const SeenKeys seen = head.seen_by(first_query + y + kSide * i);
+      const Range seen = head.seen_by(first_query + y + kSide * i);
       float of_tile = kMasked;
 #pragma unroll
       for (int j = 0; j < kJ; ++j) {
@@ -234,28 +182,6 @@ __global__ void project(const float* output, const float* dy, float* projection,
   }
 }
 
-/// What the backward pass reads beside qkv.
-struct Given {
-  const float* logsumexp;
-  const float* dy;
-  const float* projection;
-};
-
-/// Rows of one head among them.
-struct GivenRows {
-  const float* logsumexp;
-  const float* projection;
-  const float* dy;
-  std::size_t dy_stride;
-};
-
-__device__ GivenRows rows_of_head(const Given& given, const Head& head, AttentionSize size) {
-  const std::size_t place = (static_cast<std::size_t>(blockIdx.z) * size.heads + head.number) * head.length;
-  const std::size_t stride = static_cast<std::size_t>(size.heads) * head.head_dim;
-  return {given.logsumexp + place, given.projection + place,
-          given.dy + head.first_row * stride + head.number * static_cast<std::size_t>(head.head_dim), stride};
-}
-
 // From the products q · k and dy · v the weight of a key for a query and the gradient of its score.
 __device__ void weigh(float scale, const float* logsumexp, const float* projection, bool seen, float score,
                       float of_weight, float& weight, float& of_score) {
@@ -303,7 +229,7 @@ __global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
 #pragma unroll
       for (int i = 0; i < kI; ++i) {
         const int query = first + y + kSide * i;
-        const SeenKeys seen = head.seen_by(query);
+        const Range seen = head.seen_by(query);
 #pragma unroll
         for (int j = 0; j < kJ; ++j) {
           const int place = (y + kSide * i) * (kKeys + kPad) + x + kSide * j;
@@ -364,7 +290,7 @@ __global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
 #pragma unroll
     for (int i = 0; i < kI; ++i) {
       const int query = first_query + y + kSide * i;
-      const SeenKeys seen = head.seen_by(query);
+      const Range seen = head.seen_by(query);
 #pragma unroll
       for (int j = 0; j < kJ; ++j) {
         float weight = 0.0F;
@@ -387,26 +313,11 @@ __global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
   }
 }
 
-dim3 grid_over(int rows, int tile, int heads, AttentionSize size) {
-  return dim3(static_cast<unsigned>((rows + tile - 1) / tile), static_cast<unsigned>(heads),
-              static_cast<unsigned>(size.sequences));
-}
-
-// A block may have more than 48 KiB only when asked for.
-template <class... Parameters, class... Arguments>
-void queue_tiles(const char* name, void (*kernel)(Parameters...), dim3 grid, std::size_t floats, cudaStream_t stream,
-                 Arguments... arguments) {
-  const std::size_t bytes = floats * sizeof(float);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), name);
-  FLOPCAST_LAUNCH(kernel, grid, kSide * kSide, bytes, stream)(arguments...);
-  check(cudaGetLastError(), name);
-}
-
 template <int kWidth, int kQueries, int kKeys>
 void queue_forward(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream) {
   constexpr std::size_t kFloats = (kQueries + 2 * kKeys) * (kWidth + kPad) + kQueries * (kKeys + kPad);
   queue_tiles("attention", forward<kWidth, kQueries, kKeys>, grid_over(size.length, kQueries, size.heads, size),
-              kFloats, stream, qkv, output, logsumexp, size);
+              kSide * kSide, kFloats * sizeof(float), stream, qkv, output, logsumexp, size);
 }
 
 // Of the larger of the two kernels of the backward pass.
@@ -428,14 +339,22 @@ template <int kWidth, int kQueries, int kKeys>
 void queue_gradients(const float* qkv, const Given& given, float* dqkv, AttentionSize size, cudaStream_t stream) {
   // Keys in tiles as wide as the queries' in the other kernel.
   queue_tiles("attention_gradient", key_value_gradient<kWidth, kQueries, kKeys>,
-              grid_over(size.length, kKeys, size.kv_heads, size), gradient_floats<kWidth, kQueries, kKeys>(), stream,
-              qkv, given, dqkv, size);
+              grid_over(size.length, kKeys, size.kv_heads, size), kSide * kSide,
+              gradient_floats<kWidth, kQueries, kKeys>() * sizeof(float), stream, qkv, given, dqkv, size);
   constexpr std::size_t kFewer = 2 * (kQueries + kKeys) * (kWidth + kPad) + kKeys * (kQueries + kPad);
   queue_tiles("attention_gradient", query_gradient<kWidth, kKeys, kQueries>,
-              grid_over(size.length, kKeys, size.heads, size), kFewer, stream, qkv, given, dqkv, size);
+              grid_over(size.length, kKeys, size.heads, size), kSide * kSide, kFewer * sizeof(float), stream, qkv,
+              given, dqkv, size);
 }
 
 }  // namespace
+
+void queue_projection(const float* output, const float* dy, float* projection, AttentionSize size,
+                      cudaStream_t stream) {
+  constexpr int kProjectThreads = 128;
+  queue("attention_gradient", project, static_cast<unsigned>(size.sequences * size.length), kProjectThreads, stream,
+        output, dy, projection, size);
+}
 
 void attention(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream) {
   if (size.head_dim <= 16) return queue_forward<16, 64, 64>(qkv, output, logsumexp, size, stream);
@@ -448,9 +367,7 @@ void attention(const float* qkv, float* output, float* logsumexp, AttentionSize 
 void attention_gradient(const float* qkv, const float* output, const float* logsumexp, const float* dy,
                         float* projection, float* dqkv, AttentionSize size, cudaStream_t stream) {
   if (size.head_dim > kLargestHead) return check(cudaErrorInvalidValue, "attention_gradient");
-  constexpr int kProjectThreads = 128;
-  queue("attention_gradient", project, static_cast<unsigned>(size.sequences * size.length), kProjectThreads, stream,
-        output, dy, projection, size);
+  queue_projection(output, dy, projection, size, stream);
   const Given given{logsumexp, dy, projection};
   if (size.head_dim <= 16) return queue_gradients<16, 64, 64>(qkv, given, dqkv, size, stream);
   if (size.head_dim <= 32) return queue_gradients<32, 64, 64>(qkv, given, dqkv, size, stream);

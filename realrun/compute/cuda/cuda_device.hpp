@@ -89,9 +89,9 @@ class CudaDevice : public ComputeDevice, public Queues {
 float* floats(const Buffer& buffer);
 
 /// The layers' arithmetic in a device's compute queue. Products by `products`, attention fused, everything else by
-/// kernels of its own in 32 bits. With kBf16 the factors of each product are rounded first, weights once until they
-/// change, which takes half of their memory again; the sums of weight gradients have 32 bits and are added to in place.
-/// Left out: token slices, heads wider than kLargestHead.
+/// kernels of its own in 32 bits. With kBf16 the factors of each product are rounded first, attention's on tensor cores
+/// too; weights once until they change, which takes half of their memory again. Sums of weight gradients have 32 bits
+/// and are added to in place. Left out: token slices, heads wider than kLargestHead.
 std::unique_ptr<Kernels<float>> make_cuda_kernels(CudaDevice& device, MatrixProducts& products,
                                                   GemmPrecision precision);
 

@@ -147,7 +147,8 @@ class CudaKernels : public Kernels<float> {
                    shape.biases.heads == 0);
     const Tensor<float>& input = slices.front();
     Tensor<float> logsumexp = tensor(input.rows(), shape.heads.heads);
-    cuda::attention(input.data(), output.data(), logsumexp.data(), size_of_attention(shape, input), stream());
+    const auto attend = precision_ == GemmPrecision::kBf16 ? cuda::tensor_attention : cuda::attention;
+    attend(input.data(), output.data(), logsumexp.data(), size_of_attention(shape, input), stream());
     return {output, logsumexp};
   }
   void attention_gradient(const AttentionExtent& shape, const std::vector<Tensor<float>>& slices,
@@ -157,8 +158,10 @@ class CudaKernels : public Kernels<float> {
     const Tensor<float>& input = slices.front();
     Tensor<float> projection = tensor(input.rows(), shape.heads.heads);
     gradients.front() = tensor(input.rows(), input.columns());
-    cuda::attention_gradient(input.data(), kept[0].data(), kept[1].data(), output_gradient.data(), projection.data(),
-                             gradients.front().data(), size_of_attention(shape, input), stream());
+    const auto gradient =
+        precision_ == GemmPrecision::kBf16 ? cuda::tensor_attention_gradient : cuda::attention_gradient;
+    gradient(input.data(), kept[0].data(), kept[1].data(), output_gradient.data(), projection.data(),
+             gradients.front().data(), size_of_attention(shape, input), stream());
   }
   void look_up(const std::vector<int>& tokens, const VocabularyShare& share, const float* table,
                Tensor<float>& rows) override {

@@ -4,17 +4,53 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 #include "realrun/compute/cuda/launch.hpp"
 
 namespace flopcast::realrun::cuda {
 
-// Under another compiler than nvcc, tests/realrun/emulated_cuda runs the kernels on a CPU; it has these two of its own.
+// Under another compiler than nvcc, tests/realrun/emulated_cuda runs the kernels on a CPU; it has these of its own.
 #ifndef FLOPCAST_LAUNCH
 /// FLOPCAST_LAUNCH(kernel, grid, block, shared_bytes, stream)(arguments...);
 #define FLOPCAST_LAUNCH(kernel, grid, block, shared_bytes, stream) kernel<<<grid, block, shared_bytes, stream>>>
 /// Declares a pointer to the floats of shared memory that the launch asked for.
 #define FLOPCAST_DYNAMIC_SHARED(name) extern __shared__ __align__(16) float name[]
+
+// Products on tensor cores, of compute capability 8.0 on. Whole warps call. With lane l, g = l / 4 and t = l % 4
+// (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type"), bfloat16 two to a register:
+//   a, 16 × 16: rows g and g + 8 of columns 2t, 2t + 1, then the same rows of columns 2t + 8, 2t + 9
+//   b, 16 × 8: rows 2t, 2t + 1, then 2t + 8, 2t + 9, of column g
+//   sums, 16 × 8: columns 2t, 2t + 1 of row g, then of row g + 8
+
+/// Two numbers rounded to nearest, ties to even; the first in the lower half.
+inline __device__ std::uint32_t rounded_pair(float low, float high) {
+  std::uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+/// sums += a · b.
+inline __device__ void multiply_tiles(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b_low,
+                                      std::uint32_t b_high) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_low), "r"(b_high));
+}
+/// Four matrices of 8 × 8 in shared memory, of which lanes 0 to 7, 8 to 15, … name the rows, 16 bytes each, aligned.
+/// Register i has row g, columns 2t and 2t + 1 of matrix i; transposed: column g, rows 2t and 2t + 1 (PTX ISA,
+/// ldmatrix).
+inline __device__ void load_tiles(std::uint32_t (&tiles)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(tiles[0]), "=r"(tiles[1]), "=r"(tiles[2]), "=r"(tiles[3])
+               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+inline __device__ void load_tiles_transposed(std::uint32_t (&tiles)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(tiles[0]), "=r"(tiles[1]), "=r"(tiles[2]), "=r"(tiles[3])
+               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
 #endif
 
 inline constexpr int kWarp = 32;

@@ -124,5 +124,9 @@ void attention(const float* qkv, float* output, float* logsumexp, AttentionSize 
 /// Writes the gradient of `qkv`. `projection` is scratch of the size of `logsumexp`.
 void attention_gradient(const float* qkv, const float* output, const float* logsumexp, const float* dy,
                         float* projection, float* dqkv, AttentionSize size, cudaStream_t stream);
+// tensor_attention.cu: the same with the factors of products rounded to bfloat16; sums and softmax have 32 bits.
+void tensor_attention(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream);
+void tensor_attention_gradient(const float* qkv, const float* output, const float* logsumexp, const float* dy,
+                               float* projection, float* dqkv, AttentionSize size, cudaStream_t stream);
 
 }  // namespace flopcast::realrun::cuda

@@ -89,6 +89,10 @@ TEST_F(EmulatedKernels, AttentionInLessSharedMemory) {
   emulated::set_shared_limit(usual);
 }
 
+TEST_F(EmulatedKernels, AttentionOnTensorCores) {
+  check(check_attention, GemmPrecision::kBf16);
+}
+
 TEST_F(EmulatedKernels, Embedding) {
   check(check_embedding);
 }

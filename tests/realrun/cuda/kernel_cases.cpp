@@ -266,10 +266,12 @@ void check_attention(const KernelsUnderTest& test) {
     AttentionMask mask = {};
   };
   // Below, at and above each width of the tiles, one tile and several, whole and broken.
-  for (const Case& size : {Case{2, 2, 4, 5}, Case{1, 3, 16, 64}, Case{1, 1, 20, 70}, Case{2, 1, 32, 130},
-                           Case{1, 2, 64, 129}, Case{1, 1, 80, 65}, Case{1, 1, 128, 100}, Case{3, 1, 128, 1},
-                           Case{2, 4, 8, 70, 2}, Case{1, 6, 64, 65, 2}, Case{2, 3, 4, 70, 3, {.causal = false}},
-                           Case{1, 4, 4, 200, 2, {.window = 37}}, Case{1, 2, 20, 150, 1, {.chunk = 70}}}) {
+  for (const Case& size :
+       {Case{2, 2, 4, 5}, Case{1, 3, 16, 64}, Case{1, 1, 20, 70}, Case{2, 1, 32, 130}, Case{1, 2, 64, 129},
+        Case{1, 1, 80, 65}, Case{1, 1, 128, 100}, Case{3, 1, 128, 1}, Case{2, 4, 8, 70, 2}, Case{1, 6, 64, 65, 2},
+        Case{2, 3, 4, 70, 3, {.causal = false}}, Case{1, 4, 4, 200, 2, {.window = 37}},
+        Case{1, 2, 20, 150, 1, {.chunk = 70}}, Case{1, 2, 128, 200, 1, {.window = 20}},
+        Case{2, 1, 64, 190, 1, {.chunk = 50}}, Case{1, 2, 30, 129, 2, {.causal = false}}}) {
     Comparison with(test, static_cast<unsigned>(size.head_dim));
     const std::size_t kv_heads = size.kv_heads > 0 ? size.kv_heads : size.heads;
     const AttentionExtent shape{{size.heads, kv_heads, size.head_dim}, size.length, size.mask, {}};
@@ -281,12 +283,12 @@ void check_attention(const KernelsUnderTest& test) {
     const auto host_kept = host().attention(shape, {qkv.host}, y.host);
     const auto device_kept = test.kernels.attention(shape, {qkv.device}, y.device);
     const std::string what = "attention, heads of " + std::to_string(size.head_dim);
-    with.expect_equal(y, what, test.tolerance);
+    with.expect_equal(y, what, test.product_tolerance);
     std::vector<Tensor<float>> host_gradient(1);
     std::vector<Tensor<float>> device_gradient(1);
     host().attention_gradient(shape, {qkv.host}, host_kept, dy.host, host_gradient);
     test.kernels.attention_gradient(shape, {qkv.device}, device_kept, dy.device, device_gradient);
-    with.expect_equal(host_gradient.front(), device_gradient.front(), "gradient of " + what, test.tolerance);
+    with.expect_equal(host_gradient.front(), device_gradient.front(), "gradient of " + what, test.product_tolerance);
   }
 }
 

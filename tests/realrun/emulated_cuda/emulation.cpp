@@ -4,6 +4,7 @@
 #include <ucontext.h>
 
 #include <array>
+#include <bit>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -11,12 +12,15 @@
 #include <utility>
 #include <vector>
 
+#include "tests/realrun/emulated_cuda/include/cuda_bf16.h"
+
 namespace flopcast::emulated {
 
 namespace {
 
 constexpr std::size_t kStackBytes = 64 * 1024;
 constexpr std::size_t kUnasked = 48 * 1024;
+constexpr std::size_t kLanes = 32;
 
 // swapcontext() starts a fiber; after that places change by longjmp, which asks the kernel nothing.
 struct Fiber {
@@ -25,7 +29,7 @@ struct Fiber {
   std::unique_ptr<std::byte[]> stack;
   dim3 place;
   bool ended = false;
-  std::array<std::byte, 8> given;
+  alignas(8) std::array<std::byte, 24> given;
 };
 
 // One launch at a time: ranks are threads.
@@ -100,6 +104,72 @@ void exchange(const void* given, void* received, std::size_t bytes, int offset) 
   meet();
   std::memcpy(received, fibers[other].given.data(), bytes);
   meet();
+}
+
+void gather(const void* given, void* received, std::size_t bytes) {
+  if (bytes > sizeof(Fiber::given)) std::abort();
+  std::memcpy(fibers[current].given.data(), given, bytes);
+  const std::size_t first = current / kLanes * kLanes;
+  meet();
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    std::memcpy(static_cast<std::byte*>(received) + lane * bytes, fibers[first + lane].given.data(), bytes);
+  }
+  meet();
+}
+
+std::uint32_t rounded_pair(float low, float high) {
+  return __float2bfloat16_rn(low).bits | static_cast<std::uint32_t>(__float2bfloat16_rn(high).bits) << 16U;
+}
+
+namespace {
+
+float half_of(std::uint32_t pair, std::size_t half) {
+  return std::bit_cast<float>(half == 0 ? pair << 16U : pair & 0xffff0000U);
+}
+
+// One matrix a lane, whose row it names; `element` of row and column is what lane and half get.
+template <class Element>
+void load(std::uint32_t (&tiles)[4], const void* row, const Element& element) {
+  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) std::abort();
+  std::array<const std::uint16_t*, kLanes> rows;
+  gather(&row, rows.data(), sizeof(row));
+  const std::size_t lane = current % kLanes;
+  for (std::size_t matrix = 0; matrix < 4; ++matrix) {
+    tiles[matrix] = 0;
+    for (std::size_t half = 0; half < 2; ++half) {
+      tiles[matrix] |= static_cast<std::uint32_t>(element(&rows[8 * matrix], lane, half)) << (16U * half);
+    }
+  }
+}
+
+}  // namespace
+
+void multiply_tiles(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b_low, std::uint32_t b_high) {
+  const std::array<std::uint32_t, 6> own = {a[0], a[1], a[2], a[3], b_low, b_high};
+  std::array<std::array<std::uint32_t, 6>, kLanes> all;
+  gather(&own, &all, sizeof(own));
+  const std::size_t lane = current % kLanes;
+  for (std::size_t place = 0; place < 4; ++place) {
+    const std::size_t row = lane / 4;
+    const std::size_t column = 2 * (lane % 4) + place % 2;
+    for (std::size_t k = 0; k < 16; ++k) {
+      const std::size_t of_pair = k % 8 / 2;
+      const float left = half_of(all[4 * row + of_pair][place / 2 + 2 * (k / 8)], k % 2);
+      sums[place] += left * half_of(all[4 * column + of_pair][4 + k / 8], k % 2);
+    }
+  }
+}
+
+void load_tiles(std::uint32_t (&tiles)[4], const void* row) {
+  load(tiles, row, [](const std::uint16_t* const* rows, std::size_t lane, std::size_t half) {
+    return rows[lane / 4][2 * (lane % 4) + half];
+  });
+}
+
+void load_tiles_transposed(std::uint32_t (&tiles)[4], const void* row) {
+  load(tiles, row, [](const std::uint16_t* const* rows, std::size_t lane, std::size_t half) {
+    return rows[2 * (lane % 4) + half][lane / 4];
+  });
 }
 
 float* dynamic_shared() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 
@@ -32,12 +33,19 @@ inline dim3 gridDim;
 void meet();
 /// The value that the thread `offset` away in the warp gave.
 void exchange(const void* given, void* received, std::size_t bytes, int offset);
+/// What the 32 lanes of the warp gave, `bytes` each, one behind the other.
+void gather(const void* given, void* received, std::size_t bytes);
 template <class T>
 T swap_with(const T& value, int offset) {
   T result;
   exchange(&value, &result, sizeof(T), offset);
   return result;
 }
+// The warp's products on tensor cores, as device_code.cuh has them.
+std::uint32_t rounded_pair(float low, float high);
+void multiply_tiles(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b_low, std::uint32_t b_high);
+void load_tiles(std::uint32_t (&tiles)[4], const void* row);
+void load_tiles_transposed(std::uint32_t (&tiles)[4], const void* row);
 float* dynamic_shared();
 /// What a block can have; 163 KiB, as on compute capability 8.0, until it is set.
 int shared_limit();

@@ -34,6 +34,13 @@ inline float rsqrtf(float value) {
   return 1.0F / std::sqrt(value);
 }
 
+namespace flopcast::realrun::cuda {
+using emulated::load_tiles;
+using emulated::load_tiles_transposed;
+using emulated::multiply_tiles;
+using emulated::rounded_pair;
+}  // namespace flopcast::realrun::cuda
+
 template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel /*kernel*/, cudaFuncAttribute /*attribute*/, int value) {
   return flopcast::emulated::allow_shared(value) ? cudaSuccess : cudaErrorInvalidValue;
