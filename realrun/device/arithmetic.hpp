@@ -30,6 +30,7 @@ enum class GemmPrecision : std::uint8_t {
   kFp32,
   kTf32,  ///< factors rounded to 10 bits behind the point
   kBf16,  ///< factors rounded to bfloat16
+  kFp8,   ///< linears of blocks in 8 bits: e4m3, gradients e5m2, scaled by tensor; the rest as kBf16
 };
 
 }  // namespace flopcast::realrun

@@ -46,7 +46,13 @@ std::string shared_connections(int ranks) {
 
 namespace {
 
-RunOrigin origin_of(const char* backend, const cuda::GpuInfo& gpu, GemmPrecision precision) {
+RunOrigin origin_of(const char* backend, const cuda::GpuInfo& gpu, GemmPrecision wanted) {
+  const GemmPrecision precision = cuda::precision_on(gpu, wanted);
+  if (precision != wanted) {
+    complain(fmt::format("warning: {}, of compute capability {}.{}, does not multiply in {}: products are in {}",
+                         gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10, name_of(wanted),
+                         name_of(precision)));
+  }
   return {.backend = backend,
           .device = gpu.name,
           .dtype = std::string(name_of(precision)),

@@ -16,7 +16,7 @@ namespace flopcast {
 
 template <>
 struct EnumNames<realrun::GemmPrecision> {
-  static constexpr std::string_view kNames[] = {"fp32", "tf32", "bf16"};
+  static constexpr std::string_view kNames[] = {"fp32", "tf32", "bf16", "fp8"};
 };
 
 }  // namespace flopcast
@@ -86,7 +86,7 @@ struct PreparedRun {
 PreparedRun prepare_run(const LaunchOptions& options);
 
 /// Throws ConfigError for what GPU ranks cannot do: compression, token slices, experts, linear biases, emulated
-/// compute, heads wider than 128, fp16 and fp8; and for another number of ranks than --one-gpu says. Returns how their
+/// compute, heads wider than 128, fp16; and for another number of ranks than --one-gpu says. Returns how their
 /// products are computed.
 GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& run);
 

@@ -12,6 +12,10 @@ namespace flopcast::realrun {
 
 enum class Transposed { kNo, kYes };
 
+/// Whether a matrix may have 8 bits as a factor of a product, where products are computed so: values with more digits,
+/// gradients with more range (Micikevicius et al. 2209.05433, §3). A product has them where both factors may.
+enum class Float8 : std::uint8_t { kNo, kE4m3, kE5m2 };
+
 /// A row-major matrix somewhere in memory, as stored; `stride` elements from row to row.
 template <class T>
 struct MatrixView {
@@ -21,6 +25,7 @@ struct MatrixView {
   std::size_t stride = 0;
   Transposed transposed = Transposed::kNo;
   bool lasting = false;  ///< weights: the same until Kernels::weights_changed()
+  Float8 float8 = Float8::kNo;
 };
 
 /// A row-major matrix in host memory: one row a token (microbatch and position flattened), one column a feature.
@@ -43,8 +48,8 @@ class Tensor {
   const T* data() const { return reinterpret_cast<const T*>(buffer_.address()); }
   T* row(std::size_t index) { return data() + index * columns_; }
   const T* row(std::size_t index) const { return data() + index * columns_; }
-  MatrixView<const T> view(Transposed transposed = Transposed::kNo) const {
-    return {data(), rows_, columns_, columns_, transposed};
+  MatrixView<const T> view(Transposed transposed = Transposed::kNo, Float8 float8 = Float8::kNo) const {
+    return {data(), rows_, columns_, columns_, transposed, false, float8};
   }
   /// To be written.
   MatrixView<T> target() { return {data(), rows_, columns_, columns_}; }

@@ -29,6 +29,8 @@ class Linear : public Layer<T> {
       : parameter_(std::move(parameter)), shard_(shard), deviation_(deviation) {}
   /// Its weights are one of the experts'.
   void belong_to_expert() { of_experts_ = true; }
+  /// Its products never have 8 bits.
+  void keep_wide() { wide_ = true; }
   void declare(ParameterList& list) override {
     offset_ = list.add(
         {.name = parameter_, .shard = shard_, .deviation = deviation_, .multiplies = true, .of_experts = of_experts_});
@@ -38,20 +40,23 @@ class Linear : public Layer<T> {
     if (!frozen_) saved.tensors = {input};
     Tensor<T> output = pass.kernels->tensor(input.rows(), shard_.rows);
     const MatrixView<const T> weight = weight_of(pass, Transposed::kYes);
-    pass.kernels->multiply(input.view(), weight, output.target(), T(1), false);
+    pass.kernels->multiply(input.view(Transposed::kNo, Float8::kE4m3), weight, output.target(), T(1), false);
     return output;
   }
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
     if (!frozen_) saved.tensors.push_back(output_gradient);
     Tensor<T> gradient = pass.kernels->tensor(output_gradient.rows(), shard_.columns);
     const MatrixView<const T> weight = weight_of(pass, Transposed::kNo);
-    pass.kernels->multiply(output_gradient.view(), weight, gradient.target(), T(1), false);
+    pass.kernels->multiply(output_gradient.view(Transposed::kNo, Float8::kE5m2), weight, gradient.target(), T(1),
+                           false);
     return gradient;
   }
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
     if (frozen_) return;
     const MatrixView<T> gradient{pass.gradients + offset_, shard_.rows, shard_.columns, shard_.columns};
-    pass.kernels->multiply(saved.tensors[1].view(Transposed::kYes), saved.tensors[0].view(), gradient, T(1), true);
+    const Float8 of_input = wide_ ? Float8::kNo : Float8::kE4m3;
+    pass.kernels->multiply(saved.tensors[1].view(Transposed::kYes, Float8::kE5m2),
+                           saved.tensors[0].view(Transposed::kNo, of_input), gradient, T(1), true);
   }
 
  private:
@@ -61,13 +66,15 @@ class Linear : public Layer<T> {
             .columns = shard_.columns,
             .stride = shard_.columns,
             .transposed = transposed,
-            .lasting = true};
+            .lasting = true,
+            .float8 = wide_ ? Float8::kNo : Float8::kE4m3};
   }
 
   std::string parameter_;
   Shard shard_;
   float deviation_ = 0;
   bool of_experts_ = false;
+  bool wide_ = false;
   bool frozen_ = false;  // keeps nothing for a weight gradient
   std::size_t offset_ = 0;
 };

@@ -147,6 +147,7 @@ class Builder {
     const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
     auto logits = spec_.tied ? std::make_unique<Linear<T>>(tied_parameter(), shard, kTableDeviation)
                              : std::make_unique<Linear<T>>("head", shard);
+    logits->keep_wide();  // as Transformer Engine's users do: fp8 is for blocks
     return in_state(trains_embeddings() ? LayerState::kTrained : LayerState::kPassing,
                     sequence<T>(norm("head.norm"), enter_group<T>(form_), std::move(logits),
                                 std::make_unique<CrossEntropy<T>>(*form_.group)));

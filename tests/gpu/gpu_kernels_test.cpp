@@ -49,6 +49,12 @@ TEST_F(OnGpu, ProductsInBf16) {
   check(check_products, GemmPrecision::kBf16, 1e-2);
 }
 
+// Below compute capability 8.9 it is bf16.
+TEST_F(OnGpu, ProductsIn8Bits) {
+  const bool has_fp8 = cuda::precision_on(cuda::open_gpu(0), GemmPrecision::kFp8) == GemmPrecision::kFp8;
+  check(has_fp8 ? check_float8_products : check_products, GemmPrecision::kFp8, 1e-2);
+}
+
 TEST_F(OnGpu, Elementwise) {
   check(check_elementwise, GemmPrecision::kFp32, 1e-5);
 }

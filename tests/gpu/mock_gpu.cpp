@@ -103,6 +103,7 @@ GpuInfo open_gpu(int index) {
   return {.name = "NVIDIA H200 (mock)",
           .index = 0,
           .multiprocessors = 132,
+          .compute_capability = 90,
           .memory_bytes = std::size_t{141} << 30U,
           .driver_version = "mock",
           .runtime_version = "mock",

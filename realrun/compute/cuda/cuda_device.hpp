@@ -90,8 +90,10 @@ float* floats(const Buffer& buffer);
 
 /// The layers' arithmetic in a device's compute queue. Products by `products`, attention fused, everything else by
 /// kernels of its own in 32 bits. With kBf16 the factors of each product are rounded first, attention's on tensor cores
-/// too; weights once until they change, which takes half of their memory again. Sums of weight gradients have 32 bits
-/// and are added to in place. Left out: token slices, heads wider than kLargestHead.
+/// too; weights once until they change, which takes half of their memory again. With kFp8 linears of blocks multiply in
+/// 8 bits where all sizes are multiples of 16, each factor scaled by its own largest magnitude; all else is as with
+/// kBf16. Sums of weight gradients have 32 bits and are added to in place. Left out: token slices, heads wider than
+/// kLargestHead.
 std::unique_ptr<Kernels<float>> make_cuda_kernels(CudaDevice& device, MatrixProducts& products,
                                                   GemmPrecision precision);
 

@@ -1,5 +1,6 @@
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "base/text/error.hpp"
@@ -71,7 +72,10 @@ class CudaKernels : public Kernels<float> {
   Tensor<float> tensor(std::size_t rows, std::size_t columns) override {
     return Tensor<float>(device_.reserve(rows * columns * sizeof(float)), rows, columns);
   }
-  void weights_changed() override { rounded_weights_.clear(); }
+  void weights_changed() override {
+    rounded_weights_.clear();
+    float8_weights_.clear();
+  }
   void multiply(const MatrixView<const float>& a, const MatrixView<const float>& b, const MatrixView<float>& result,
                 float factor, bool accumulate) override {
     FLOPCAST_CHECK(a.stride == a.columns && b.stride == b.columns && result.stride == result.columns);
@@ -82,7 +86,8 @@ class CudaKernels : public Kernels<float> {
                     .a_transposed = a_transposed,
                     .b_transposed = b.transposed == Transposed::kYes,
                     .accumulate = accumulate,
-                    .factors = precision_ == GemmPrecision::kBf16 ? Factors::kBfloat16 : Factors::kFloat32};
+                    .factors = in_16_bits() ? Factors::kBfloat16 : Factors::kFloat32};
+    if (fits_float8(product, a, b)) return multiply_float8(product, a, b, result, factor);
     if (product.factors == Factors::kFloat32) return products_.multiply(product, a.data, b.data, result.data, factor);
     const Buffer left = rounded(a);
     const Buffer right = rounded(b);
@@ -147,7 +152,7 @@ class CudaKernels : public Kernels<float> {
                    shape.biases.heads == 0);
     const Tensor<float>& input = slices.front();
     Tensor<float> logsumexp = tensor(input.rows(), shape.heads.heads);
-    const auto attend = precision_ == GemmPrecision::kBf16 ? cuda::tensor_attention : cuda::attention;
+    const auto attend = in_16_bits() ? cuda::tensor_attention : cuda::attention;
     attend(input.data(), output.data(), logsumexp.data(), size_of_attention(shape, input), stream());
     return {output, logsumexp};
   }
@@ -158,8 +163,7 @@ class CudaKernels : public Kernels<float> {
     const Tensor<float>& input = slices.front();
     Tensor<float> projection = tensor(input.rows(), shape.heads.heads);
     gradients.front() = tensor(input.rows(), input.columns());
-    const auto gradient =
-        precision_ == GemmPrecision::kBf16 ? cuda::tensor_attention_gradient : cuda::attention_gradient;
+    const auto gradient = in_16_bits() ? cuda::tensor_attention_gradient : cuda::attention_gradient;
     gradient(input.data(), kept[0].data(), kept[1].data(), output_gradient.data(), projection.data(),
              gradients.front().data(), size_of_attention(shape, input), stream());
   }
@@ -216,6 +220,44 @@ class CudaKernels : public Kernels<float> {
 
  private:
   cudaStream_t stream() const { return device_.stream(Queue::kCompute); }
+  // Where not in 8.
+  bool in_16_bits() const { return precision_ == GemmPrecision::kBf16 || precision_ == GemmPrecision::kFp8; }
+  bool fits_float8(const Product& product, const MatrixView<const float>& a, const MatrixView<const float>& b) const {
+    constexpr std::size_t kMultiple = 16;
+    const bool wanted = precision_ == GemmPrecision::kFp8 && a.float8 != Float8::kNo && b.float8 != Float8::kNo;
+    return wanted && product.m % kMultiple == 0 && product.n % kMultiple == 0 && product.k % kMultiple == 0;
+  }
+  // Both factors lie so that what is added up over is side by side.
+  void multiply_float8(Product product, const MatrixView<const float>& a, const MatrixView<const float>& b,
+                       const MatrixView<float>& result, float factor) {
+    const InFloat8 left = in_float8(a, product.a_transposed);
+    const InFloat8 right = in_float8(b, !product.b_transposed);
+    product.a_transposed = false;
+    product.b_transposed = true;
+    product.factors = Factors::kFloat8;
+    product.a_wide = a.float8 == Float8::kE5m2;
+    product.b_wide = b.float8 == Float8::kE5m2;
+    product.a_scale = floats(left.scale);
+    product.b_scale = floats(right.scale);
+    products_.multiply(product, left.values.address(), right.values.address(), result.data, factor);
+  }
+  struct InFloat8 {
+    Buffer values;
+    Buffer scale;
+  };
+  InFloat8 in_float8(const MatrixView<const float>& view, bool flips) {
+    if (!view.lasting) return round_to_float8(view, flips);
+    const auto [kept, is_new] = float8_weights_.try_emplace({view.data, view.rows * view.columns, flips});
+    if (is_new) kept->second = round_to_float8(view, flips);
+    return kept->second;
+  }
+  InFloat8 round_to_float8(const MatrixView<const float>& view, bool flips) {
+    InFloat8 result{device_.reserve(view.rows * view.columns), device_.reserve(sizeof(float))};
+    const Buffer scratch = device_.reserve(kFloat8Scratch * sizeof(float));
+    to_float8(view.data, {view.rows, view.columns}, {view.float8 == Float8::kE5m2, flips}, floats(scratch),
+              result.values.address(), floats(result.scale), stream());
+    return result;
+  }
   Buffer rounded(const MatrixView<const float>& view) {
     if (!view.lasting) return round(view);
     const auto [kept, is_new] = rounded_weights_.try_emplace({view.data, view.rows * view.columns});
@@ -237,6 +279,7 @@ class CudaKernels : public Kernels<float> {
   MatrixProducts& products_;
   GemmPrecision precision_;
   std::map<std::pair<const float*, std::size_t>, Buffer> rounded_weights_;
+  std::map<std::tuple<const float*, std::size_t, bool>, InFloat8> float8_weights_;  // and whether transposed
 };
 
 }  // namespace

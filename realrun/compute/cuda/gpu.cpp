@@ -73,7 +73,7 @@ class SharedGpu : public Gpu {
   SharedGpu(int index, int ranks, Partition wanted, GemmPrecision precision, std::chrono::milliseconds patience)
       : info_(open_gpu(index)),
         partition_(ranks == 1 ? Partition::kWhole : wanted),
-        precision_(precision),
+        precision_(precision_on(info_, precision)),
         patience_(patience) {
     library_ = load_cublaslt();
     info_.cublaslt_version = version_of(*library_);
@@ -164,6 +164,7 @@ GpuInfo open_gpu(int index) {
   info.name = properties.name;
   info.index = index;
   info.multiprocessors = properties.multiProcessorCount;
+  info.compute_capability = 10 * properties.major + properties.minor;
   info.memory_bytes = properties.totalGlobalMem;
   info.driver_version = version_text(driver);
   info.runtime_version = version_text(runtime);

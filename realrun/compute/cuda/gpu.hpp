@@ -19,6 +19,7 @@ struct GpuInfo {
   std::string name;
   int index = 0;
   int multiprocessors = 0;
+  int compute_capability = 0;  ///< 89 for 8.9
   std::size_t memory_bytes = 0;
   std::string driver_version;  ///< of CUDA that the driver can do
   std::string runtime_version;
@@ -29,6 +30,13 @@ struct GpuInfo {
 int count_gpus();
 /// Makes the GPU the calling thread's. Throws EnvironmentError when it cannot be used.
 GpuInfo open_gpu(int index);
+
+/// What products are computed in where the GPU does not do what was asked for: bf16 for fp8 below compute capability
+/// 8.9.
+inline GemmPrecision precision_on(const GpuInfo& gpu, GemmPrecision wanted) {
+  constexpr int kFirstWithFp8 = 89;
+  return wanted == GemmPrecision::kFp8 && gpu.compute_capability < kFirstWithFp8 ? GemmPrecision::kBf16 : wanted;
+}
 
 /// How ranks share a GPU.
 enum class Partition {

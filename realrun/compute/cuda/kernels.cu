@@ -1,4 +1,5 @@
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 
 #include <cmath>
 #include <cstdint>
@@ -193,6 +194,63 @@ void copy_rectangle(const float* from, std::size_t from_stride, float* to, std::
 
 void to_bfloat16(const float* x, void* y, std::size_t count, cudaStream_t stream) {
   queue_each("to_bfloat16", x, static_cast<__nv_bfloat16*>(y), count, stream, Rounded{});
+}
+
+namespace {
+
+constexpr int kFloat8Tile = 32;
+static_assert(kFloat8Scratch == kThreads);
+
+// The largest magnitude that each block has seen.
+__global__ void magnitudes(const float* x, float* of_block, std::size_t count) {
+  float largest = 0.0F;
+  for (std::size_t index = first_index(); index < count; index += index_stride()) {
+    largest = fmaxf(largest, fabsf(x[index]));
+  }
+  largest = over_block(largest, 0.0F, Maximum{});
+  if (threadIdx.x == 0) of_block[blockIdx.x] = largest;
+}
+
+// A block a tile, which goes through shared memory where it is transposed.
+__global__ void round_to_float8(const float* x, Extent extent, Float8Format format, const float* of_block,
+                                unsigned blocks, std::uint8_t* y, float* scale) {
+  constexpr float kSmallest = 1e-30F;  // of what is scaled up
+  __shared__ std::uint8_t tile[kFloat8Tile][kFloat8Tile + 1];
+  const float largest = over_block(threadIdx.x < blocks ? of_block[threadIdx.x] : 0.0F, 0.0F, Maximum{});
+  // Of the two formats (OCP 8-bit Floating Point Specification, table 1).
+  const float most = format.wide ? 57344.0F : 448.0F;
+  const float factor = largest > kSmallest ? most / largest : 1.0F;
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *scale = 1.0F / factor;
+  const std::size_t first_row = static_cast<std::size_t>(blockIdx.y) * kFloat8Tile;
+  const std::size_t first_column = static_cast<std::size_t>(blockIdx.x) * kFloat8Tile;
+  const int inner = static_cast<int>(threadIdx.x) % kFloat8Tile;
+  const int outer = static_cast<int>(threadIdx.x) / kFloat8Tile;
+  for (int row = outer; row < kFloat8Tile; row += kThreads / kFloat8Tile) {
+    if (first_row + row >= extent.rows || first_column + inner >= extent.columns) continue;
+    const std::size_t place = (first_row + row) * extent.columns + first_column + inner;
+    const std::uint8_t value =
+        __nv_cvt_float_to_fp8(x[place] * factor, __NV_SATFINITE, format.wide ? __NV_E5M2 : __NV_E4M3);
+    (format.flips ? tile[row][inner] : y[place]) = value;
+  }
+  if (!format.flips) return;
+  __syncthreads();
+  for (int column = outer; column < kFloat8Tile; column += kThreads / kFloat8Tile) {
+    if (first_column + column >= extent.columns || first_row + inner >= extent.rows) continue;
+    y[(first_column + column) * extent.rows + first_row + inner] = tile[inner][column];
+  }
+}
+
+}  // namespace
+
+void to_float8(const float* x, Extent extent, Float8Format format, float* scratch, void* y, float* scale,
+               cudaStream_t stream) {
+  if (extent.size() == 0) return;
+  const unsigned blocks = std::min(blocks_for(extent.size()), static_cast<unsigned>(kFloat8Scratch));
+  queue("to_float8", magnitudes, blocks, kThreads, stream, x, scratch, extent.size());
+  const dim3 tiles(static_cast<unsigned>((extent.columns + kFloat8Tile - 1) / kFloat8Tile),
+                   static_cast<unsigned>((extent.rows + kFloat8Tile - 1) / kFloat8Tile));
+  queue("to_float8", round_to_float8, tiles, kThreads, stream, x, extent, format, scratch, blocks,
+        static_cast<std::uint8_t*>(y), scale);
 }
 
 namespace {

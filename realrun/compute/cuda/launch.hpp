@@ -38,6 +38,15 @@ void copy_rectangle(const float* from, std::size_t from_stride, float* to, std::
                     cudaStream_t stream);
 /// Rounded to nearest, ties to even; 16 bits each.
 void to_bfloat16(const float* x, void* y, std::size_t count, cudaStream_t stream);
+struct Float8Format {
+  bool wide = false;   ///< e5m2, else e4m3
+  bool flips = false;  ///< the result is transposed
+};
+inline constexpr std::size_t kFloat8Scratch = 256;
+/// A matrix in 8 bits, scaled so that its largest magnitude is the format's, to nearest. `scale` is what undoes it.
+/// Through `scratch` of kFloat8Scratch floats.
+void to_float8(const float* x, Extent extent, Float8Format format, float* scratch, void* y, float* scale,
+               cudaStream_t stream);
 
 // spin.cu
 /// Keeps one thread busy. Gives the error of its launch back.

@@ -27,10 +27,16 @@ struct Product {
   Factors factors = Factors::kFloat32;
   /// Whether the result has 16 bits, as the factors have or bf16 where they have 8; else it has 32.
   bool narrow = false;
+  /// Of factors of 8 bits: e5m2 instead of e4m3, not both of them; and numbers in the device's memory that they are
+  /// multiplied by, null for one.
+  bool a_wide = false;
+  bool b_wide = false;
+  const float* a_scale = nullptr;
+  const float* b_scale = nullptr;
 };
 
-/// Multiplies matrices on one stream. Factors of 8 bits (e4m3, scaled by one) must enter as tensor cores take them: b
-/// transposed, a not; all three sizes multiples of 16.
+/// Multiplies matrices on one stream. Factors of 8 bits must enter as tensor cores take them: b transposed, a not; all
+/// three sizes multiples of 16 (cuBLAS documentation, cublasLtMatmul: FP8 kernels).
 class MatrixProducts : public Interface {
  public:
   virtual void multiply(const Product& product, const void* a, const void* b, void* result, float factor) = 0;

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <utility>
 
 #include "base/text/error.hpp"
 #include "calibrate/verdict/verdict.hpp"
 #include "realrun/compute/cuda/cuda_device.hpp"
+#include "realrun/compute/cuda/gpu.hpp"
+#include "realrun/compute/cuda/launch.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/device/device.hpp"
 #include "realrun/launch/gpu_ranks.hpp"
@@ -39,7 +42,7 @@ class EmulatedKernels : public testing::Test {
     const std::size_t before = emulated::threads_run();
     check_kernel(
         {.device = device, .kernels = *kernels, .product_tolerance = precision == GemmPrecision::kFp32 ? 1e-5 : 1e-2});
-    if (precision == GemmPrecision::kBf16 || check_kernel != check_products) {
+    if (precision != GemmPrecision::kFp32 || check_kernel != check_products) {
       EXPECT_GT(emulated::threads_run(), before);
     }
   }
@@ -51,6 +54,10 @@ TEST_F(EmulatedKernels, Products) {
 
 TEST_F(EmulatedKernels, ProductsOfRoundedFactors) {
   check(check_products, GemmPrecision::kBf16);
+}
+
+TEST_F(EmulatedKernels, ProductsIn8Bits) {
+  check(check_float8_products, GemmPrecision::kFp8);
 }
 
 TEST_F(EmulatedKernels, Elementwise) {
@@ -179,6 +186,43 @@ TEST(EmulatedDevice, WeightsAreRoundedOnceUntilTheyChange) {
   EXPECT_EQ(product(true), 3.0F);
 }
 
+// Bits of OCP's specification of 8-bit floats, table 2; the largest number of a matrix becomes the format's.
+TEST(EmulatedDevice, NumbersOf8BitsAreThoseOfTheSpecification) {
+  cuda::DeviceClock clock;
+  cuda::CudaDevice device(new_streams(), clock);
+  const auto bits_of = [&](const std::vector<float>& values, cuda::Float8Format format, float& undoes) {
+    const Buffer from = on_device(device, values);
+    const Buffer scratch = device.reserve(cuda::kFloat8Scratch * sizeof(float));
+    const Buffer to = device.reserve(8);
+    const Buffer scale = device.reserve(sizeof(float));
+    cuda::to_float8(cuda::floats(from), {2, values.size() / 2}, format, cuda::floats(scratch), to.address(),
+                    cuda::floats(scale), device.stream(Queue::kCompute));
+    undoes = values_of(device, scale).front();
+    std::vector<std::uint8_t> bits(values.size());
+    device.download(to.slice(0, bits.size()), reinterpret_cast<std::byte*>(bits.data()));
+    return bits;
+  };
+  float scale = 0;
+  // The largest, one, the smallest normal, the largest and smallest subnormal number, and one between two.
+  const std::vector<float> e4m3 = {448.0F, -1.0F, 0.015625F, 0.875F * 0.015625F, 0.001953125F, 1.0625F};
+  EXPECT_EQ(bits_of(e4m3, {}, scale), (std::vector<std::uint8_t>{0x7e, 0xb8, 0x08, 0x07, 0x01, 0x38}));
+  EXPECT_EQ(scale, 1.0F);
+  EXPECT_EQ(bits_of(e4m3, {.flips = true}, scale), (std::vector<std::uint8_t>{0x7e, 0x07, 0xb8, 0x01, 0x08, 0x38}));
+  const std::vector<float> e5m2 = {57344.0F, -1.0F, 6.103515625e-05F, 0.75F * 6.103515625e-05F, 0.0F, 1.375F};
+  EXPECT_EQ(bits_of(e5m2, {.wide = true}, scale), (std::vector<std::uint8_t>{0x7b, 0xbc, 0x04, 0x03, 0x00, 0x3e}));
+  bits_of({896.0F, 1.0F}, {}, scale);
+  EXPECT_EQ(scale, 2.0F);
+}
+
+TEST(GpuRanks, Fp8FallsBackWhereTheGpuHasNone) {
+  cuda::GpuInfo gpu;
+  gpu.compute_capability = 80;
+  EXPECT_EQ(cuda::precision_on(gpu, GemmPrecision::kFp8), GemmPrecision::kBf16);
+  EXPECT_EQ(cuda::precision_on(gpu, GemmPrecision::kTf32), GemmPrecision::kTf32);
+  gpu.compute_capability = 89;
+  EXPECT_EQ(cuda::precision_on(gpu, GemmPrecision::kFp8), GemmPrecision::kFp8);
+}
+
 TEST(EmulatedDevice, NobodyWaitsForItForEver) {
   const cuda::Streams streams = new_streams();
   {
@@ -286,13 +330,19 @@ TEST(EmulatedTraining, KeepsWhatIsForecast) {
 }
 
 TEST(EmulatedTraining, RoundedFactorsStayClose) {
-  const TrainingPlan plan = small_plan("1f1b", 1, 1);
+  TrainingPlan plan = small_plan("1f1b", 1, 1);
+  plan.network.hidden = 16;  // a linear of 8 bits wants multiples of 16
+  plan.network.sequence = 16;
   const std::vector<double> expected = mean_losses(train_on_threads(plan, {}));
-  const std::vector<double> actual = mean_losses(on_emulated_devices(plan, GemmPrecision::kBf16));
-  ASSERT_EQ(actual.size(), expected.size());
-  for (std::size_t step = 0; step < expected.size(); ++step) {
-    EXPECT_NE(actual[step], expected[step]);
-    EXPECT_NEAR(actual[step], expected[step], 2e-2 * expected[step]);
+  std::vector<double> before = expected;
+  for (const auto& [precision, tolerance] : {std::pair{GemmPrecision::kBf16, 2e-2}, {GemmPrecision::kFp8, 5e-2}}) {
+    const std::vector<double> actual = mean_losses(on_emulated_devices(plan, precision));
+    ASSERT_EQ(actual.size(), expected.size());
+    for (std::size_t step = 0; step < expected.size(); ++step) {
+      EXPECT_NE(actual[step], before[step]);
+      EXPECT_NEAR(actual[step], expected[step], tolerance * expected[step]);
+    }
+    before = actual;
   }
 }
 

@@ -62,14 +62,17 @@ class Comparison {
   void expect_equal(const Pair& pair, const std::string& what, double tolerance) const {
     expect_equal(pair.host, pair.device, what, tolerance);
   }
-  void expect_equal(const Tensor<float>& host, const Tensor<float>& device, const std::string& what,
-                    double tolerance) const {
+  double error(const Tensor<float>& host, const Tensor<float>& device) const {
     Values actual(host.size());
     test_.device.download(device.buffer(), reinterpret_cast<std::byte*>(actual.data()));
-    const double error = relative_error(actual, {host.data(), host.data() + host.size()});
+    return relative_error(actual, {host.data(), host.data() + host.size()});
+  }
+  void expect_equal(const Tensor<float>& host, const Tensor<float>& device, const std::string& what,
+                    double tolerance) const {
+    const double off = error(host, device);
     // Written so that NaN fails.
-    EXPECT_TRUE(error <= tolerance) << what << ": relative error " << error << " of " << host.rows() << " × "
-                                    << host.columns();
+    EXPECT_TRUE(off <= tolerance) << what << ": relative error " << off << " of " << host.rows() << " × "
+                                  << host.columns();
   }
 
  private:
@@ -119,6 +122,41 @@ void check_products(const KernelsUnderTest& test) {
       test.kernels.multiply(stored(a.device, left), stored(b.device, right), target(result.device), 0.5F, adds);
       with.expect_equal(result, "product, form " + std::to_string(form), test.product_tolerance);
     }
+  }
+}
+
+// e4m3 has 3 digits behind the point, e5m2 2; the scales undo that the right factor is small.
+void check_float8_products(const KernelsUnderTest& test) {
+  constexpr std::size_t kRows = 32;
+  constexpr std::size_t kInner = 48;
+  for (const bool flips : {false, true}) {
+    const auto error_of = [&](Float8 of_left, Float8 of_right, std::size_t inner) {
+      Comparison with(test, 1);
+      const auto left = flips ? with.random(inner, kRows) : with.random(kRows, inner);
+      Values small(inner * kRows);
+      for (std::size_t index = 0; index < small.size(); ++index) {
+        small[index] = 1e-4F * left.host.data()[(7 * index + 3) % small.size()];
+      }
+      const auto right = flips ? with.given(small, kRows, inner) : with.given(small, inner, kRows);
+      auto result = with.given(Values(kRows * kRows, 0.0F), kRows, kRows);
+      const auto view = [flips](const Tensor<float>& tensor, Float8 float8) {
+        MatrixView<const float> stands = stored(tensor, flips);
+        stands.float8 = float8;
+        return stands;
+      };
+      host().multiply(view(left.host, of_left), view(right.host, of_right), target(result.host), 1.0F, true);
+      test.kernels.multiply(view(left.device, of_left), view(right.device, of_right), target(result.device), 1.0F,
+                            true);
+      return with.error(result.host, result.device);
+    };
+    const double forward = error_of(Float8::kE4m3, Float8::kE4m3, kInner);
+    const double backward = error_of(Float8::kE5m2, Float8::kE4m3, kInner);
+    EXPECT_GT(forward, 0.01);
+    EXPECT_LT(forward, 0.06);
+    EXPECT_GT(backward, forward);
+    EXPECT_LT(backward, 0.1);
+    EXPECT_LT(error_of(Float8::kE4m3, Float8::kNo, kInner), 0.005);
+    EXPECT_LT(error_of(Float8::kE4m3, Float8::kE4m3, kInner - 1), 0.005) << "no multiple of 16";
   }
 }
 

@@ -20,6 +20,8 @@ struct KernelsUnderTest {
 // before, and NaN never passes. Fails the running test.
 
 void check_products(const KernelsUnderTest& test);
+/// Of kernels that multiply in 8 bits.
+void check_float8_products(const KernelsUnderTest& test);
 void check_elementwise(const KernelsUnderTest& test);
 void check_row_sums(const KernelsUnderTest& test);
 void check_layer_norm(const KernelsUnderTest& test);

@@ -1,6 +1,8 @@
 #include "tests/realrun/emulated_cuda/host_products.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -21,6 +23,20 @@ std::vector<float> values_of(const void* matrix, std::size_t count, bool bfloat1
   return values;
 }
 
+std::vector<float> values_of_float8(const void* matrix, std::size_t count, bool wide) {
+  const int digits = wide ? 2 : 3;
+  const int bias = wide ? 15 : 7;
+  std::vector<float> values;
+  for (std::size_t index = 0; index < count; ++index) {
+    const int bits = static_cast<const std::uint8_t*>(matrix)[index];
+    const int exponent = bits % 128 >> digits;
+    const int places = bits % (1 << digits) + (exponent == 0 ? 0 : 1 << digits);
+    const float size = std::ldexp(static_cast<float>(places), std::max(exponent, 1) - bias - digits);
+    values.push_back(bits >= 128 ? -size : size);
+  }
+  return values;
+}
+
 MatrixView<const float> view(const std::vector<float>& values, std::size_t rows, std::size_t columns, bool transposed) {
   if (!transposed) return {values.data(), rows, columns, columns};
   return {values.data(), columns, rows, rows, Transposed::kYes};
@@ -29,7 +45,7 @@ MatrixView<const float> view(const std::vector<float>& values, std::size_t rows,
 }  // namespace
 
 void HostProducts::multiply(const Product& product, const void* a, const void* b, void* result, float factor) {
-  FLOPCAST_CHECK(!product.narrow && (product.factors == Factors::kFloat32 || product.factors == Factors::kBfloat16));
+  FLOPCAST_CHECK(!product.narrow && product.factors != Factors::kFloat16);
   // Elsewhere products leave the tensor cores (cuBLAS, Tensor Core Usage).
   for (const void* matrix : {a, b, static_cast<const void*>(result)}) {
     constexpr std::uintptr_t kAlignment = 16;
@@ -39,6 +55,15 @@ void HostProducts::multiply(const Product& product, const void* a, const void* b
   const std::size_t n = product.n;
   const std::size_t k = product.k;
   const bool bfloat16 = product.factors == Factors::kBfloat16;
+  if (product.factors == Factors::kFloat8) {
+    FLOPCAST_CHECK(product.b_transposed && !product.a_transposed && !(product.a_wide && product.b_wide));
+    FLOPCAST_CHECK(m % 16 == 0 && n % 16 == 0 && k % 16 == 0);
+    for (const float* scale : {product.a_scale, product.b_scale}) factor *= scale == nullptr ? 1.0F : *scale;
+    const std::vector<float> left = values_of_float8(a, m * k, product.a_wide);
+    const std::vector<float> right = values_of_float8(b, k * n, product.b_wide);
+    return realrun::multiply(view(left, m, k, false), view(right, k, n, true), {static_cast<float*>(result), m, n, n},
+                             factor, product.accumulate);
+  }
   const std::vector<float> left = values_of(a, m * k, bfloat16);
   const std::vector<float> right = values_of(b, k * n, bfloat16);
   realrun::multiply(view(left, m, k, product.a_transposed), view(right, k, n, product.b_transposed),
