@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/folders.hpp"
@@ -87,6 +88,37 @@ TEST(GpuPrograms, AProcessThatWasLaunchedAloneForksTheRanks) {
   options.environment["SLURM_STEP_NUM_TASKS"] = "1";
   options.environment["SLURM_LOCALID"] = "0";
   EXPECT_EQ(run({"--backend", "nccl"}, options).exit_code, kEnvironmentFailed);
+}
+
+// Ours beside PyTorch's, of the same network from the same weights on the same data.
+TEST(TorchLosses, AreOursWhereTorchIs) {
+  const std::string script = (project_folder() / "tests/gpu/torch_losses.py").string();
+  const std::string file = testing::TempDir() + "/torch_losses.json";
+  ASSERT_EQ(run({"--steps", "2", "-o", file}).exit_code, 0);
+  const CommandResult result = run_command({"python3", script, file});
+  constexpr int kLeftOut = 77;
+  if (result.exit_code == kLeftOut) {
+    EXPECT_EQ(result.standard_output,
+              "left out: PyTorch and numpy are not on this machine; 2 losses in fp32 to compare\n");
+  } else {
+    EXPECT_EQ(result.exit_code, 0) << result.standard_output << result.standard_error;
+    EXPECT_NE(result.standard_output.find("| 1 | "), std::string::npos) << result.standard_output;
+  }
+}
+
+TEST(TorchLosses, WhatIsNotComparedIsSaid) {
+  const std::string script = (project_folder() / "tests/gpu/torch_losses.py").string();
+  const std::string file = testing::TempDir() + "/torch_losses_not.json";
+  ASSERT_EQ(run({"--steps", "2", "--model.post_norms", "true", "-o", file}).exit_code, 0);
+  const std::pair<std::string, const char*> cases[] = {
+      {file, "run.job.model: not compared here: post_norms; compared: layers, hidden"},
+      {(project_folder() / "examples/real-run/job.json").string(), "not the file of a run with steps: KeyError 'run'"},
+      {"/nowhere/run.json", "/nowhere/run.json: not the file of a run with steps: FileNotFoundError"}};
+  for (const auto& [path, words] : cases) {
+    const CommandResult result = run_command({"python3", script, path});
+    EXPECT_EQ(result.exit_code, kBadUsage);
+    EXPECT_NE(result.standard_error.find(words), std::string::npos) << result.standard_error;
+  }
 }
 
 // Both meet where MPI has told them: what is missing then is the GPU.
