@@ -84,9 +84,9 @@ Queue QueuedDevice::add_queue() {
 }
 
 Buffer QueuedDevice::take(std::size_t bytes) {
-  const Buffer buffer = pool_.take(bytes);
+  Buffer buffer = pool_.take(bytes);
   if (log_ == nullptr || bytes == 0) return buffer;
-  const auto release = [held = Buffer(buffer), log = log_](std::byte* address) mutable {
+  const auto release = [held = buffer, log = log_](std::byte* address) mutable {
     log->released(address, held.bytes());
     held = {};
   };
