@@ -284,6 +284,7 @@ void put_experts(const ForeignExperts& experts, const std::string& place, Import
   if (experts.shared > 0 && experts.shared_ffn) values["shared_ffn"] = *experts.shared_ffn;
   if (experts.first_dense > 0) values["first_dense_layers"] = experts.first_dense;
   if (experts.every != 1) values["every"] = experts.every;
+  if (experts.groups > 1) values.update({{"groups", experts.groups}, {"group_top_k", experts.group_top_k}});
   imported.put("model.experts", values, place);
 }
 

@@ -118,6 +118,8 @@ struct ForeignExperts {
   std::optional<int> shared_ffn;  ///< width of one shared expert; absent: as wide as a routed one
   int first_dense = 0;            ///< layers in front that keep a dense MLP
   int every = 1;                  ///< a mixture in every n-th layer after those
+  int groups = 0;                 ///< of experts, of which a token's may be in group_top_k; 0 or 1: any experts
+  int group_top_k = 0;
 };
 void put_experts(const ForeignExperts& experts, const std::string& place, ImportedJob& imported);
 

@@ -123,6 +123,9 @@ void MegatronReader::read_experts() {
   const auto shared = arguments_.whole("moe-shared-expert-intermediate-size", 0, "model.experts.shared_ffn");
   const auto number_shared = arguments_.whole("num-shared-experts", 0, "model.experts.shared");
   const bool enabled = arguments_.has("enable-shared-expert");
+  experts.groups = arguments_.whole("moe-router-num-groups", 0, "model.experts.groups").value_or(0);
+  experts.group_top_k =
+      arguments_.whole("moe-router-group-topk", 0, "model.experts.group_top_k").value_or(experts.groups);
   read_expert_layers(experts);
   const auto capacity = arguments_.number("moe-expert-capacity-factor", "model.experts.capacity_factor");
   const bool drops = !arguments_.has("disable-moe-token-dropping");

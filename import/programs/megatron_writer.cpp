@@ -107,6 +107,10 @@ void write_experts(const Transformer& model, Arguments& arguments) {
   } else if (experts.every > 1) {
     arguments.value("moe-layer-freq", experts.every);
   }
+  if (experts.groups > 0) {
+    arguments.value("moe-router-num-groups", experts.groups);
+    arguments.value("moe-router-group-topk", experts.group_top_k);
+  }
   if (experts.capacity_factor) {
     arguments.value("moe-expert-capacity-factor", *experts.capacity_factor);
     arguments.flag("moe-pad-expert-input-to-capacity");

@@ -20,11 +20,6 @@ GroupPlacement sharing_an_expert(const PricingContext& pricing) {
   return group;
 }
 
-// Of so many places, how many different ones that many even choices name.
-double distinct(double places, double choices) {
-  return places * (1.0 - std::pow(1.0 - 1.0 / places, choices));
-}
-
 // One dispatch or combine, `tokens` being the bytes of the tokens that a rank sends.
 Traffic one_exchange(const PricingContext& pricing, Bytes tokens, const GroupPlacement& group) {
   const Stack& stack = pricing.job.training.stack;
@@ -43,14 +38,14 @@ Traffic one_exchange(const PricingContext& pricing, Bytes tokens, const GroupPla
   }
   const double nodes = group.nodes;
   const double limit = stack.experts_node_limit > 0 ? stack.experts_node_limit : nodes;
-  const Bytes to_ranks = tokens * (distinct(ranks, experts.top_k) * (1.0 - 1.0 / ranks));
-  const Bytes to_nodes = tokens * (std::min(distinct(nodes, experts.top_k), limit) * (1.0 - 1.0 / nodes));
+  const Bytes to_ranks = tokens * (experts.places_of_token(group.ranks) * (1.0 - 1.0 / ranks));
+  const Bytes to_nodes = tokens * (std::min(experts.places_of_token(group.nodes), limit) * (1.0 - 1.0 / nodes));
   return {
       pricing.communication.node_wise_exchange(to_ranks, to_nodes, node_wise_share(stack.experts_dispatcher), group),
       std::max(to_ranks, to_nodes), ranks - 1};
 }
 
-constexpr double kExchangeMultiprocessors = 20.0;  // that DualPipe's exchanges hold (2412.19437 §3.2.2)
+constexpr int kExchangeMultiprocessors = 20;  // that DualPipe's exchanges hold (2412.19437 §3.2.2)
 // By which share exchanges take longer beside computation: combines of 6.1 ms in the public trace of DeepSeek-V3's
 // pairs (deepseek-ai/profile-data), 4.7 ms at the rate that DeepEP's table says of them alone.
 constexpr double kSlowerBesideComputation = 0.3;
@@ -115,8 +110,6 @@ ExpertLayer expert_layer(const Job& job, const Section& block) {
   layer.before_weight = before(block.weight_gradient.total(), Seconds(0), layer.experts_weight);
   const ExpertOverlap overlap = overlap_of_experts(job);
   layer.delays_weights = overlap == ExpertOverlap::k1f1bDelayed || overlap == ExpertOverlap::kDualpipe;
-  const double all = std::max(2.0 * kExchangeMultiprocessors, 1.0 * job.cluster.device.multiprocessors);
-  layer.slower = kExchangeMultiprocessors / (all - kExchangeMultiprocessors);
   layer.exchange_slower = kSlowerBesideComputation;
   return layer;
 }
@@ -219,6 +212,45 @@ Seconds wait_behind_dispatch(const PricingContext& pricing, const std::vector<Op
   return std::max(Seconds(0), pricing.job.training.stack.host_time_per_kernel * kernels - device);
 }
 
+// The device without the multiprocessors that exchanges hold.
+Device left_beside_exchanges(Device device) {
+  const int taken = std::min(kExchangeMultiprocessors, device.multiprocessors / 2);
+  const double left = static_cast<double>(device.multiprocessors - taken) / device.multiprocessors;
+  device.multiprocessors -= taken;
+  for (FlopsPerSecond& peak : device.peak) peak = peak * left;
+  device.peak_fp4 = device.peak_fp4 * left;
+  return device;
+}
+
+Seconds of_products(const ComputeModel& compute, const Training& training, const std::vector<Operator>& operators) {
+  Seconds sum;
+  for (const Operator& op : operators) {
+    if (op.kind == OperatorKind::kMemoryBound) continue;
+    Operator bare = op;
+    bare.forward_casts = bare.backward_casts = bare.transposed = Bytes(0);
+    bare.input_gradient_bytes = bare.weight_gradient_bytes = Bytes(0);
+    bare.cast_kernels = bare.widening_kernels = 0;
+    bare.calls = 1;
+    const OperatorTimes times = operator_times(bare, compute, training);
+    sum += times.forward + times.input_gradient + times.weight_gradient;
+  }
+  return sum;
+}
+
+// By which share a layer's computation takes longer beside an exchange: products and attention have fewer
+// multiprocessors, with waves of their own; kernels bound by memory lose nothing.
+double slowdown_beside_exchanges(const PricingContext& pricing, const std::vector<Operator>& operators,
+                                 const ExpertLayer& layer) {
+  const Training& training = pricing.job.training;
+  const Seconds all = layer.before + layer.experts + layer.experts_input + layer.experts_weight + layer.before_input +
+                      layer.before_weight;
+  if (pricing.job.cluster.device.multiprocessors < 2 || all <= Seconds(0)) return 0.0;
+  const Device left = left_beside_exchanges(pricing.job.cluster.device);
+  const ComputeModel beside(left, training.precision, training.stack, training.fp8_recipe, pricing.compute.laws());
+  const Seconds more = of_products(beside, training, operators) - of_products(pricing.compute, training, operators);
+  return std::max(0.0, more / all);
+}
+
 Seconds pass_time(const Section& block) {
   return block.forward.total() + block.input_gradient.total() + block.weight_gradient.total() - block.tp_hidden;
 }
@@ -227,7 +259,17 @@ Seconds pass_time(const Section& block) {
 struct HostWait {
   bool for_computation = false;
   Seconds behind_dispatch;
+  Seconds pieces;  ///< of both passes: what holding them apart takes
 };
+
+// The four pieces of either pass are calls of their own into autograd, each on a stream of its own: it waits for an
+// event and records one (Megatron Core, pipeline_parallel/utils.py, ScheduleNode), for the host as much as two
+// launches. Delayed weight gradients are run without events.
+Seconds host_time_of_pieces(const Stack& stack) {
+  constexpr double kPieces = 8.0;
+  constexpr double kCalls = 2.0;
+  return stack.cuda_graphs == CudaGraphs::kFull ? Seconds(0) : stack.host_time_per_kernel * (kPieces * kCalls);
+}
 
 // A row of pairs repeats from its second layer on.
 void add_pair_gain(const ExpertLayer& layer, const HostTime& host, const HostWait& wait, Seconds one_by_one,
@@ -236,7 +278,7 @@ void add_pair_gain(const ExpertLayer& layer, const HostTime& host, const HostWai
   const PairedLayers shorter = paired_layers(layer, kUsual - 1);
   const PairedLayers longer = paired_layers(layer, kUsual);
   const Seconds device = longer.time - shorter.time;
-  const Seconds launching = host.forward + host.backward;
+  const Seconds launching = host.forward + host.backward + wait.pieces;
   Seconds each = device + waiting_for_host(launching, device);
   if (wait.for_computation) each += std::min(launching, device) * kInTurn;
   each += wait.behind_dispatch;
@@ -271,6 +313,8 @@ void add_expert_host_floor(const PricingContext& pricing, const std::vector<Oper
   block.input_gradient.compute += backward * 0.5;
   block.weight_gradient.compute += backward * 0.5;
   if (pricing.job.layout.ep > 1 && overlap_of_experts(pricing.job) != ExpertOverlap::kNone) {
+    wait.pieces = host_time_of_pieces(stack);
+    block.expert_layer.slower = slowdown_beside_exchanges(pricing, operators, block.expert_layer);
     add_pair_gain(block.expert_layer, host, wait, pass_time(block), block);
   }
 }

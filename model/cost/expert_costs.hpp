@@ -13,7 +13,8 @@ namespace flopcast {
 ///                     2201.05596 §5.2)
 ///   allgather         all tokens to all ranks, and a reduce-scatter back
 ///   deepep, hybridep  max(T·h·b·D(ep)·(1-1/ep) / links of a node, T·h·b·min(D(n), limit)·(1-1/n) / network), with
-///                     D(x) = x·(1 - (1-1/x)^k), the distinct places of k even choices (DeepSeek-V3 2412.19437 §3.2.2)
+///                     D the distinct places of k even choices (Experts::places_of_token; DeepSeek-V3 2412.19437
+///                     §3.2.2)
 /// b is experts_dispatch's of a dispatch and the training format's of a combine. With sequence parallelism the k copies
 /// of each token are also gathered over the etp ranks that share an expert before
 /// the experts and reduce-scattered behind them.
@@ -42,7 +43,10 @@ ExpertLayer expert_layer(const Job& job, const Section& block);
 ///   exchanges  combine B                    | dispatch F | dispatch B      | combine F
 /// each as soon as what it reads is there, in this order on either stream. Weight gradients are part of B, or where
 /// they are delayed (1f1b_delayed, dualpipe) follow its input gradients, beside the exchange of these. Where both
-/// streams run, computation takes (1 + slower) times as long, and an exchange (1 + exchange_slower) times.
+/// streams run, computation takes (1 + slower) times as long, and an exchange (1 + exchange_slower) times: products and
+/// attention have 20 multiprocessors less (2412.19437 §3.2.2), on which tiles make waves of their own, while what
+/// memory bounds takes as long as ever. So in the trace: of DeepSeek-V3's layer products take 18 % longer than by
+/// themselves and casts, norms and activations no longer.
 struct PairedLayers {
   struct Exchange {
     bool dispatches = false;  ///< towards the experts: a dispatch, or the gradient of a combine
@@ -64,7 +68,9 @@ ExpertOverlap overlap_of_experts(const Job& job);
 /// layer. Before the exchange (alltoall, allgather, deepep) little is launched ahead any more: the layer takes
 /// max(host, device) + 0.5·min(host, device). Behind it (hybridep) the routed operators are launched onto an idle
 /// device: max(0, host - device) of theirs adds to the forward pass. Neither where a capacity factor fixes the rows, or
-/// the whole step is a graph. A pair has one host for both of its passes, which waits in the same way.
+/// the whole step is a graph. A pair has one host for both of its passes, which waits in the same way; each of
+/// its eight pieces (not delayed weight gradients) is a call into autograd that waits for an event and records one, to
+/// the host as long as two launches.
 void add_expert_host_floor(const PricingContext& pricing, const std::vector<Operator>& operators, Section& block);
 
 }  // namespace flopcast

@@ -56,6 +56,26 @@ nlohmann::json model_values(ObjectReader& root, const Origins& origins) {
   return values;
 }
 
+void check_groups(ObjectReader& reader, const Experts& experts) {
+  if (experts.groups == 0) {
+    if (experts.group_top_k > 0) reader.fail("group_top_k", "means nothing without groups", "give groups, too");
+    return;
+  }
+  if (experts.count % experts.groups != 0) {
+    reader.fail("groups", fmt::format("{} groups do not divide {} experts", experts.groups, experts.count),
+                "expected a divisor of count");
+  }
+  if (experts.group_top_k < 1 || experts.group_top_k > experts.groups) {
+    reader.fail("group_top_k", fmt::format("{} of {} groups", experts.group_top_k, experts.groups),
+                fmt::format("expected a whole number from 1 to {}", experts.groups));
+  }
+  const int left = experts.count / experts.groups * experts.group_top_k;
+  if (experts.top_k > left) {
+    reader.fail("group_top_k", fmt::format("leaves {} experts to choose {} from", left, experts.top_k),
+                "expected more groups, or a smaller top_k");
+  }
+}
+
 // {"count": 8, "top_k": 2, "ffn": 14336, "shared": 0, "shared_ffn": 0, "first_dense_layers": 0, "every": 1}
 Experts read_experts(ObjectReader& reader, const Transformer& model, Job& job) {
   Experts experts;
@@ -69,6 +89,7 @@ Experts read_experts(ObjectReader& reader, const Transformer& model, Job& job) {
     reader.fail("first_dense_layers", fmt::format("{} is out of range", experts.first_dense_layers),
                 fmt::format("expected a whole number from 0 to {}", model.layers));
   }
+  check_groups(reader, experts);
   if (experts.shared_ffn == 0) {
     experts.shared_ffn = experts.ffn;
     if (experts.shared > 0) {

@@ -72,6 +72,33 @@ double Experts::fullest_rank(int ranks, double share) const {
   return std::clamp(1.0 + of_rank * largest, 1.0, static_cast<double>(ranks));
 }
 
+double Experts::places_of_token(int places) const {
+  const auto has_some = [this](double share) { return 1.0 - std::pow(1.0 - share, top_k); };
+  const bool whole_groups = groups > 0 && groups % places == 0;
+  const bool part_of_group = groups > 0 && places % groups == 0;
+  if (!whole_groups && !part_of_group) return places * has_some(1.0 / places);
+  if (part_of_group)
+    return places * has_some(static_cast<double>(groups) / group_top_k / places) * group_top_k / groups;
+  // Group by group: the chance that j of the place's are among those chosen so far.
+  const int own = groups / places;
+  std::vector<double> chance(static_cast<std::size_t>(own) + 1, 0.0);
+  chance[0] = 1.0;
+  for (int chosen = 0; chosen < group_top_k; ++chosen) {
+    for (int j = std::min(own, chosen + 1); j >= 0; --j) {
+      const std::size_t at = static_cast<std::size_t>(j);
+      const double others_left = std::max(0, groups - own - (chosen - j));
+      double next = chance[at] * others_left;
+      if (j > 0) next += chance[at - 1] * (own - (j - 1));
+      chance[at] = next / (groups - chosen);
+    }
+  }
+  double reached = 0.0;
+  for (int j = 1; j <= own; ++j) {
+    reached += chance[static_cast<std::size_t>(j)] * has_some(std::min(1.0, static_cast<double>(j) / group_top_k));
+  }
+  return places * reached;
+}
+
 double Transformer::attended_share(double sequence) const {
   if (!windowed() || sequence <= 0.0) return 1.0;
   double share = 1.0;

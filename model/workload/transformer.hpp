@@ -44,6 +44,10 @@ struct Experts {
   /// 2006.16668 §2.2). Absent: every token is taken and none padded.
   std::optional<double> capacity_factor;
   int every = 1;
+  /// The router first chooses group_top_k of so many groups of neighbouring experts, and a token's experts from these
+  /// (DeepSeek-V2 2405.04434 §2.2.2, DeepSeek-V3 2412.19437 §2.1.2). 0: from all.
+  int groups = 0;
+  int group_top_k = 0;
   bool router_bias = false;  ///< a trained bias of the router's scores (gpt-oss)
   /// Standard deviation of an expert's rows over their mean, from layer to layer and microbatch to microbatch. 0: even.
   double imbalance = 0.0;
@@ -53,6 +57,13 @@ struct Experts {
   /// to all, and z the `share` quantile of the largest of `ranks` normal variates; the median where 0.5. At most all
   /// rows.
   double fullest_rank(int ranks, double share = 0.5) const;
+  /// In how many of `places` with count/places neighbouring experts each a token has experts, on average over even and
+  /// independent choices:
+  ///   places · Σ_j h(j) · (1 - (1 - s_j)^top_k)
+  /// s_j being the place's share of the experts left to choose from, and h(j) the chance that j of the place's own
+  /// groups are chosen (hypergeometric); j is 1 where a place is part of one group. Without groups s = 1/places, and so
+  /// where places hold other than whole groups or equal parts of one.
+  double places_of_token(int places) const;
 };
 
 /// Multi-head latent attention (DeepSeek-V2, 2405.04434 §2.1): queries, keys and values come from two narrow latent

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -91,6 +92,7 @@ TEST(Experts, RedoneModulesSendAgain) {
 TEST(Experts, CapacityPadsAndDrops) {
   const auto with = [](const std::string& capacity) {
     Job job = job_from(moe_job(R"("mixtral-8x7b")", R"({"ep": 8, "global_batch_size": 32})"));
+    job.training.stack.host_time_per_kernel = Seconds(0);  // a host that waits for rows is another test's
     if (!capacity.empty()) job.model.experts->capacity_factor = std::stod(capacity);
     return costs_of(job, {32}).stages[0];
   };
@@ -126,9 +128,10 @@ TEST(Experts, TokensTravelOnceToEachRank) {
 // Between nodes k copies of a token cost more than one a node, and a limit of nodes less.
 TEST(Experts, TokensTravelOnceToEachNode) {
   const auto exchange = [](const std::string& dispatch) {
-    const Job job = job_from(R"({"model": "deepseek-v3", "cluster": "8xdgx-h100", "layout": {"ep": 64,
+    const Job job = job_from(
+        R"({"model": {"name": "deepseek-v3", "experts": {"groups": 0, "group_top_k": 0}}, "cluster": "8xdgx-h100", "layout": {"ep": 64,
                                  "global_batch_size": 64}, "training": {"experts_dispatch": )" +
-                             dispatch + "}}");
+        dispatch + "}}");
     return costs_of(job, {61}).stages[0].forward.comm.ep;
   };
   const Seconds copies = exchange(R"({"dispatcher": "alltoall"})");
@@ -137,6 +140,47 @@ TEST(Experts, TokensTravelOnceToEachNode) {
   EXPECT_GT(copies.value(), once.value() * 1.2);
   EXPECT_GT(once.value(), limited.value() * 1.2);
   EXPECT_GT(exchange(R"({"dispatcher": "allgather"})").value(), 0.0);
+}
+
+// By every choice of four of eight groups; a place has whole groups or parts of one. Six places fit neither.
+TEST(Experts, GroupsKeepTokensTogether) {
+  const auto experts = [](int groups, int chosen) {
+    return *job_from(R"({"model": {"name": "deepseek-v3", "experts": {"groups": )" + std::to_string(groups) +
+                     R"(, "group_top_k": )" + std::to_string(chosen) +
+                     R"(}}, "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})")
+                .model.experts;
+  };
+  const Experts limited = experts(8, 4);
+  for (const int places : {1, 2, 4, 8, 16, 64}) {
+    double reached = 0.0;
+    int choices = 0;
+    for (unsigned groups = 0; groups < 256; ++groups) {
+      if (std::popcount(groups) != 4) continue;
+      ++choices;
+      for (int place = 0; place < places; ++place) {
+        int own = 0;  // experts of the place that may be chosen, of 128
+        for (int expert = place * 256 / places; expert < (place + 1) * 256 / places; ++expert) {
+          if ((groups >> (expert / 32) & 1U) != 0U) ++own;
+        }
+        reached += 1.0 - std::pow(1.0 - own / 128.0, 8);
+      }
+    }
+    EXPECT_NEAR(limited.places_of_token(places), reached / choices, 1e-9) << places << " places";
+  }
+  EXPECT_NEAR(limited.places_of_token(4), 2.91, 0.005);
+  const auto any = [](double places) { return places * (1 - std::pow(1 - 1 / places, 8)); };
+  EXPECT_NEAR(limited.places_of_token(6), any(6), 1e-12);
+  EXPECT_NEAR(experts(0, 0).places_of_token(4), any(4), 1e-12);
+  EXPECT_NEAR(experts(8, 8).places_of_token(4), any(4), 1e-12);
+  const auto complaint = [](const std::string& figures) {
+    return complaint_about(R"({"model": {"name": "deepseek-v3", "experts": {)" + figures +
+                           R"(}}, "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})")
+        .field;
+  };
+  EXPECT_EQ(complaint(R"("groups": 7)"), "model.experts.groups");
+  EXPECT_EQ(complaint(R"("group_top_k": 9)"), "model.experts.group_top_k");
+  EXPECT_EQ(complaint(R"("groups": 64, "group_top_k": 1)"), "model.experts.group_top_k");
+  EXPECT_EQ(complaint(R"("groups": 0)"), "model.experts.group_top_k");
 }
 
 // deepseek-ai/DeepEP, normal kernels: 4096 tokens of 7168 features to the top 8 experts, at most 4 nodes, dispatched in
@@ -265,8 +309,9 @@ TEST(ExpertPairs, LieBetweenTheirWorkAndTheirSum) {
 TEST(ExpertPairs, GainWhatTheyHide) {
   const auto stage = [](const std::string& overlap, const std::string& dispatcher) {
     const Job job = job_from(moe_job_of(R"({"ep": 8, "global_batch_size": 512})",
-                                        R"("experts_dispatch": {"dispatcher": ")" + dispatcher +
-                                            R"("}, "overlap": {"experts": ")" + overlap + R"("})"));
+                                        R"("stack": {"name": "megatron-core", "host_time_per_kernel": "0us"},
+                                           "experts_dispatch": {"dispatcher": ")" +
+                                            dispatcher + R"("}, "overlap": {"experts": ")" + overlap + R"("})"));
     return costs_of(job, {32}).stages[0];
   };
   for (const char* dispatcher : {"alltoall", "deepep", "hybridep"}) {
@@ -281,6 +326,37 @@ TEST(ExpertPairs, GainWhatTheyHide) {
     EXPECT_GE(delayed.pair_saved.value(), with.pair_saved.value() * (1 - 1e-12));
     EXPECT_LT(delayed.pair_saved.value(), delayed.pair_hidden.value()) << "computation slows down meanwhile";
     EXPECT_LE(delayed.pair_hidden.value(), exchanged);
+  }
+}
+
+// Products on 112 of 132 multiprocessors take at least 132/112 as long; what memory bounds takes as long as before.
+TEST(ExpertPairs, SlowProductsOnly) {
+  const auto slower = [](const std::string& bandwidth) {
+    const Job job = job_from(R"({"model": "mixtral-8x7b", "cluster": {"name": "dgx-h100", "nodes": 4, "device":
+        {"name": "h100", "memory_bandwidth": ")" +
+                             bandwidth + R"("}}, "layout": {"ep": 8, "global_batch_size": 512}, "training":
+        {"sequence_length": 4096, "overlap": {"experts": "1f1b"}}})");
+    return costs_of(job, {32}).stages[0].expert_layer.slower;
+  };
+  constexpr double kMissing = 132.0 / 112 - 1;
+  EXPECT_GT(slower("3.35TB/s"), 0.8 * kMissing);
+  EXPECT_GT(slower("3000TB/s"), kMissing * (1 - 1e-3));
+  EXPECT_LT(slower("3000TB/s"), 1.5 * kMissing) << "waves of tiles";
+  EXPECT_LT(slower("0.1TB/s"), 0.3 * kMissing);
+}
+
+// One by one a layer waits for half of what the host takes, and so does a pair; its eight pieces are two launches each.
+TEST(ExpertPairs, CostTheHostTheirPieces) {
+  const auto saved = [](const std::string& overlap, const std::string& host) {
+    const Job job = job_from(moe_job_of(R"({"ep": 8, "global_batch_size": 512})",
+                                        R"("stack": {"name": "megatron-core", "host_time_per_kernel": ")" + host +
+                                            R"("}, "experts_dispatch": {"dispatcher": "deepep"}, "overlap":
+                                            {"experts": ")" +
+                                            overlap + R"("})"));
+    return costs_of(job, {32}).stages[0].pair_saved;
+  };
+  for (const char* overlap : {"1f1b", "1f1b_delayed"}) {
+    EXPECT_NEAR((saved(overlap, "0us") - saved(overlap, "1us")).value(), 32 * 8 * 2 * 0.5 * 1e-6, 1e-9) << overlap;
   }
 }
 

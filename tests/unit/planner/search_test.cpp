@@ -248,7 +248,7 @@ TEST(Plan, TakesTheBestOfTheFreeNodes) {
                        std::string(allocation) + R"(}},
       "layout": {"global_batch_size": 32, "cp": 1, "vpp": 1, "recompute": "none", "sequence_parallel": false,
                  "schedule": "1f1b"},
-      "training": {"sequence_length": 512}})");
+      "training": {"sequence_length": 512, "stack": {"name": "megatron-core", "host_time_per_kernel": "0us"}}})");
   };
   const PlanQuestion question = asked(R"(, "allocation": [0, 4, 1, 5, 2, 6, 3, 7])");
   EXPECT_EQ(question.space.free_nodes.size(), 8U);

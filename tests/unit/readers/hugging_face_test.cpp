@@ -127,10 +127,11 @@ TEST(HuggingFace, DeepSeekV3) {
   const ImportedJob imported = import_text(small("deepseek_v3", R"(, "n_routed_experts": 256,
     "num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 3,
     "moe_layer_freq": 1, "q_lora_rank": 24, "kv_lora_rank": 12, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
-    "v_head_dim": 16, "num_nextn_predict_layers": 1)"),
+    "v_head_dim": 16, "num_nextn_predict_layers": 1, "n_group": 8, "topk_group": 4)"),
                                            "config.json");
   EXPECT_EQ(imported.job["model"]["experts"],
-            json::parse(R"({"count": 256, "top_k": 8, "ffn": 16, "shared": 1, "first_dense_layers": 3})"));
+            json::parse(R"({"count": 256, "top_k": 8, "ffn": 16, "shared": 1, "first_dense_layers": 3, "groups": 8,
+                            "group_top_k": 4})"));
   EXPECT_EQ(imported.job["model"]["mla"], json::parse(R"({"q_lora_rank": 24, "kv_lora_rank": 12,
     "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16})"));
   EXPECT_TRUE(

@@ -127,10 +127,10 @@ TEST(Megatron, ExpertsAndLatentAttention) {
   const std::string text = std::string(kSmall) + R"x(--num-experts 16 --moe-router-topk 4 --moe-ffn-hidden-size 32
     --moe-shared-expert-intermediate-size 48 --moe-layer-freq "([0]*3+[1]*5)" --expert-model-parallel-size 4
     --multi-latent-attention --q-lora-rank 24 --kv-lora-rank 12 --qk-head-dim 16 --qk-pos-emb-head-dim 8
-    --v-head-dim 16 --mtp-num-layers 2)x";
+    --v-head-dim 16 --mtp-num-layers 2 --moe-router-num-groups 4 --moe-router-group-topk 2)x";
   const json job = import_text(text, "arguments.txt").job;
   EXPECT_EQ(job["model"]["experts"], json::parse(R"({"count": 16, "top_k": 4, "ffn": 32, "shared": 1,
-    "shared_ffn": 48, "first_dense_layers": 3})"));
+    "shared_ffn": 48, "first_dense_layers": 3, "groups": 4, "group_top_k": 2})"));
   EXPECT_EQ(job["model"]["mla"]["kv_lora_rank"], 12);
   EXPECT_EQ(job["model"]["mtp_layers"], 2);
   EXPECT_EQ(job["layout"]["ep"], 4);
