@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
@@ -16,6 +17,7 @@
 #include "calibrate/validation/published_row.hpp"
 #include "model/config/document.hpp"
 #include "model/cost/collectives.hpp"
+#include "model/cost/own_laws.hpp"
 #include "model/job/read_job.hpp"
 #include "sim/forecast/forecast.hpp"
 
@@ -203,7 +205,10 @@ void compare_rows(const std::vector<const PublishedRow*>& published, SourceSumma
 
 }  // namespace
 
-EvaluatedRow evaluate_row(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file) {
+namespace {
+
+EvaluatedRow evaluate_with(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file,
+                           std::shared_ptr<const CostLaws> laws) {
   EvaluatedRow evaluated;
   evaluated.id = row.id;
   evaluated.used_in_fit = row.used_in_fit;
@@ -211,13 +216,77 @@ EvaluatedRow evaluate_row(const PublishedRow& row, const MappedRow& mapped, cons
     evaluate_collective(row, mapped, evaluated);
     return evaluated;
   }
-  const Forecast answer = forecast(read_job(mapped.job, Origins{}), read_file);
+  Job job = read_job(mapped.job, Origins{});
+  job.laws = std::move(laws);
+  const Forecast answer = forecast(std::move(job), read_file);
   if (mapped.part == MeasuredPart::kLayer) {
     evaluate_layer(row, answer, evaluated);
   } else {
     evaluate_step(row, mapped, answer, evaluated);
   }
   return evaluated;
+}
+
+// What takes one part out of a forecast: other words in the job, or other laws.
+struct WithoutPart {
+  const char* part = "";
+  nlohmann::json patch = nlohmann::json::object();
+  CostLaws laws = {};
+};
+
+std::vector<WithoutPart> parts_of_expert_layers() {
+  WithoutPart exchange = {.part = "dispatch and combine"};
+  exchange.laws.network_time = [](std::string_view kind, Bytes, const GroupPlacement&, Seconds ours) {
+    return kind == name_of(CollectiveKind::kAllToAll) ? Seconds(0) : ours;
+  };
+  WithoutPart permutation = {.part = "permutations"};
+  permutation.laws.operator_time = [](std::string_view op, std::string_view, Seconds ours) {
+    return op.find("permutation") != std::string_view::npos ? Seconds(0) : ours;
+  };
+  return {{.part = "products of experts", .patch = {{"model", {{"experts", {{"ffn", 8}}}}}}},
+          {.part = "time on links, jobs with experts",
+           .patch = {{"cluster", {{"intra_bandwidth", "900TB/s"}, {"nic_bandwidth", "900TB/s"}}}}},
+          exchange,
+          permutation};
+}
+
+bool trains_experts(const MappedRow& mapped) {
+  if (!mapped.skip_reason.empty() || mapped.part != MeasuredPart::kStep) return false;
+  const nlohmann::json& model = mapped.job->at("model");
+  return model.contains("experts") && !model.at("experts").is_null();
+}
+
+}  // namespace
+
+EvaluatedRow evaluate_row(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file) {
+  return evaluate_with(row, mapped, read_file, nullptr);
+}
+
+ExpertAblations expert_ablations() {
+  std::vector<WithoutPart> all = parts_of_expert_layers();
+  all.insert(all.begin(), WithoutPart());
+  std::vector<std::vector<double>> errors(all.size());
+  const ReadFile no_file = [](const std::string& path) -> std::string {
+    throw ConfigError({path, "published rows name no files", "", ""});
+  };
+  for (const PublishedFile& file : shipped_published()) {
+    for (const PublishedRow& row : file.rows) {
+      const MappedRow mapped = map_row(row, file.about);
+      if (!trains_experts(mapped)) continue;
+      for (std::size_t index = 0; index < all.size(); ++index) {
+        MappedRow changed = mapped;
+        changed.job->merge_patch(all[index].patch);
+        const EvaluatedRow evaluated =
+            evaluate_with(row, changed, no_file, std::make_shared<const CostLaws>(all[index].laws));
+        if (const std::optional<double> error = evaluated.error()) errors[index].push_back(*error);
+      }
+    }
+  }
+  ExpertAblations ablations = {.whole = statistics_of(errors.front()), .parts = {}};
+  for (std::size_t index = 1; index < all.size(); ++index) {
+    ablations.parts.push_back({all[index].part, statistics_of(errors[index])});
+  }
+  return ablations;
 }
 
 std::optional<double> EvaluatedRow::error() const {

@@ -73,6 +73,19 @@ struct ErrorStatistics {
 /// The 90th percentile is the smallest error that at least nine tenths of the rows do not exceed.
 ErrorStatistics statistics_of(const std::vector<double>& signed_errors);
 
+/// Errors of published steps with one part of the model taken out.
+struct Ablation {
+  std::string part;
+  ErrorStatistics without;
+};
+/// Of every published step with experts that comes with the program: without the products of routed experts (eight
+/// features wide), without time on any link, without that of dispatch and combine alone, without that of permutations.
+struct ExpertAblations {
+  ErrorStatistics whole;
+  std::vector<Ablation> parts;
+};
+ExpertAblations expert_ablations();
+
 /// What choosing the row forecast fastest costs in measured time, as a fraction: choice_statistics().
 struct ChoiceStatistics {
   int groups = 0;

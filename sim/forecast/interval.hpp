@@ -41,7 +41,7 @@ const std::vector<EmbeddedFile>& embedded_source_errors();
 ///   nine of ten steps lie in forecast · exp(c · (μ ± t.95(ν) √(τ² + ω²)))
 ///
 /// μ, τ, ω by greatest likelihood over the sources; rows of a source beyond six tell no more than six. c is known
-/// before the run and grows with the distance from what was measured: 4 with experts; 1 + s where s of the step waits
+/// before the run and grows with the distance from what was measured: 2 with experts; 1 + s where s of the step waits
 /// for the network; 2 where launches are slow; 2 on a generation of devices that fewer than two sources ran; 2 for what
 /// no published run has. The upper end has all of a pipeline's hand-overs between nodes stall, where its software's do
 /// (Stack::hand_over_stall): (m · v + p - 1) times the neighbours on other nodes of the rank with most. Left out: what
