@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iostream>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,8 +16,11 @@
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "model/job/read_job.hpp"
+#include "planner/compare/compare.hpp"
 #include "planner/plan/plan.hpp"
 #include "planner/shared/plan_parts.hpp"
+#include "sim/forecast/forecast.hpp"
 #include "tests/unit/planner/questions.hpp"
 
 namespace flopcast {
@@ -299,6 +303,83 @@ TEST(Plan, TakesTheBestOfTheFreeNodes) {
     ADD_FAILURE() << "a node twice";
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.diagnostic().field, "cluster.network.allocation");
+  }
+}
+
+// Layouts that were published for mixtures, under their own software, beside what plan proposes for it. Each is as its
+// source says; what is asked of plan is all but the layout.
+struct PublishedLayout {
+  const char* source;
+  const char* question;  ///< "layout" ends in what the source and plan share
+  const char* layout;
+  double at_least;  ///< that plan's step takes of the published one's
+};
+
+const std::vector<PublishedLayout>& published_layouts() {
+  constexpr const char* kDeepSeek = R"({"model": {"name": "deepseek-v3", "mtp_layers": 1}, "cluster": "256xhgx-h800",
+      "training": {"sequence_length": 4096, "precision": "fp8", "fp8_recipe": "blockwise", "moment_dtype": "bf16",
+                   "grouped_kernel": "one", "stack": {"name": "megatron-core", "host_time_per_kernel": "0us"},
+                   "experts_dispatch": {"dispatcher": "deepep", "dtype": "fp8", "node_limit": 4}},
+      "layout": {"global_batch_size": 15360, "recompute": "selective", "schedule": "dualpipe",
+                 "recompute_modules": ["layernorm", "mla_up_proj", "moe_act"]}})";
+  static const std::vector<PublishedLayout> all = {
+      {"DeepSeek-V3, 2412.19437 §3.2", kDeepSeek,
+       R"({"tp": 1, "pp": 16, "ep": 64, "zero": 1, "micro_batch_size": 1, "stage_layers": "balanced"})", 0.85},
+      {"Qwen3-235B, yanring/Megatron-MoE-ModelZoo, best_practice/qwen3/run_h100_235b.sh",
+       R"({"model": "qwen3-235b-a22b", "cluster": "32xdgx-h100",
+           "training": {"sequence_length": 4096, "precision": "bf16", "stack": "megatron-core",
+                        "experts_dispatch": {"dispatcher": "deepep"}, "overlap": {"experts": "1f1b"}},
+           "layout": {"global_batch_size": 2048, "recompute": "selective",
+                      "recompute_modules": ["moe_act", "layernorm"]}})",
+       R"({"tp": 2, "pp": 8, "vpp": 4, "ep": 32, "etp": 1, "zero": 1, "sequence_parallel": true, "micro_batch_size": 1,
+           "schedule": "interleaved"})",
+       0.9},
+      {"Mixtral 8x7B, yanring/Megatron-MoE-ModelZoo, runtime_configs/benchmarking/runtime.conf",
+       R"({"model": "mixtral-8x7b", "cluster": "8xdgx-h100",
+           "training": {"sequence_length": 4096, "precision": "bf16", "stack": "megatron-core"},
+           "layout": {"global_batch_size": 256, "recompute": "none"}})",
+       R"({"tp": 1, "pp": 4, "vpp": 8, "ep": 8, "zero": 1, "micro_batch_size": 1, "schedule": "interleaved"})", 0.9}};
+  return all;
+}
+
+// No slower than what was published, and not so much faster that the published one would be a bad layout; where it
+// differs, terms of the step say why.
+TEST(Plan, ProposesLayoutsAsFastAsThePublishedOnesOfMixtures) {
+  const auto best_of = [](const nlohmann::json& job) {
+    PlanQuestion question = question_of(job.dump());
+    keep_runnable(question.job, job.at("layout").contains("schedule"), question.space);
+    PlanOptions options;
+    options.nodes = {question.job.cluster.nodes};
+    options.search.memory_limit = 0.95;  // as the program, which leaves some free
+    return plan(question.job, question.space, options, serial_for).ranked.front();
+  };
+  const ReadFile no_files = [](const std::string& path) { return path; };
+  for (const PublishedLayout& published : published_layouts()) {
+    const nlohmann::json asked = nlohmann::json::parse(published.question);
+    nlohmann::json known = asked;
+    known["layout"].update(nlohmann::json::parse(published.layout));
+    const Job job = read_job(known, Origins{});
+    const PlannedLayout best = best_of(asked);
+    Job proposed = job;
+    proposed.layout = best.layout;
+    const Forecast theirs = forecast(job, no_files);
+    const Forecast ours = forecast(proposed, no_files);
+    const double share = best.time_s / theirs.result.iteration.time_s;
+    const Reasons reasons = reasons_for(ours.result, theirs.result, 0.001);
+    std::cout << published.source << ": published " << theirs.result.iteration.time_s << " s, tp " << best.layout.tp
+              << " pp " << best.layout.pp << " ep " << best.layout.ep << " " << best.time_s << " s";
+    for (const ComparedTerm& term : reasons.in_favour) std::cout << ", " << term.name << " " << term.delta_s();
+    std::cout << "\n";
+    EXPECT_LE(share, 1.0) << published.source;
+    EXPECT_GE(share, published.at_least) << published.source;
+    EXPECT_EQ(reasons.in_favour.empty(), share > 0.999) << published.source;
+    if (known["layout"]["schedule"] != "dualpipe") continue;
+    // Its authors wanted none of it, §3.2.
+    nlohmann::json without_tensors = asked;
+    without_tensors["layout"]["tp"] = 1;
+    const double alike = best_of(without_tensors).time_s / theirs.result.iteration.time_s;
+    EXPECT_LE(alike, 1.0) << "the published layout is among them";
+    EXPECT_GE(alike, 0.9);
   }
 }
 
