@@ -324,6 +324,7 @@ void add_constant(const std::string& name, const Job& fitted, DeviceProfile& pro
       const double share = device.gemm_efficiency_by_precision[index];
       if (share > 0.0) figures["gemm_efficiency_by_precision"][names_of<Precision>()[index]] = share;
     }
+    if (device.gemm_efficiency_fp4 > 0.0) figures["gemm_efficiency_by_precision"][kFp4] = device.gemm_efficiency_fp4;
   } else if (name == "device.memory_efficiency") {
     figures["memory_efficiency"] = device.memory_efficiency;
   } else if (name == "device.flash_efficiency") {

@@ -391,10 +391,11 @@ Table constants_table() {
     const char* fitted_to;
   };
   constexpr InCode kInCode[] = {
-      {"b200", "gemm_efficiency_by_precision.fp8", "0.58", "Megatron-Bridge and LoRA on B200"},
+      {"b200", "gemm_efficiency_by_precision.fp8", "0.56", "Megatron-Bridge and LoRA on B200"},
       {"nemo", "fp8_on_blackwell, before 25.04", "0.862", "NeMo 25.02 on B200"},
-      {"gb200", "gemm_efficiency_by_precision.fp8", "0.62", "NeMo and Megatron-Bridge on GB200"},
-      {"gb300", "gemm_efficiency_by_precision.fp8", "0.85", "NeMo and Megatron-Bridge on GB300"},
+      {"b300", "gemm_efficiency, in bf16 and fp8", "0.62", "LoRA on B300"},
+      {"gb200", "gemm_efficiency_by_precision.fp8", "0.58", "NeMo and Megatron-Bridge on GB200"},
+      {"gb300", "gemm_efficiency_by_precision.fp8", "0.74", "NeMo and Megatron-Bridge on GB300"},
       {"products", "weight_gradient_depth", "60", "profiled passes of zero-bubble models"},
       {"products", "slowdown of heads that tensor cores cannot load", "10", "BLOOM, heads of 108, 150 and 450"},
       {"element-wise", "share of fresh bytes that goes to memory", "0.7", "A100, training"},

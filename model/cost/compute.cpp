@@ -159,7 +159,9 @@ Seconds ComputeModel::multiply(const GemmShape& shape, double output_bytes, bool
   const Precision precision = low_precision ? precision_ : wide_precision();
   const bool in_8_bits = precision == Precision::kFp8;
   const GemmKernel used = in_precision(kernel, precision);
-  const double share = device_.gemm_efficiency_of(precision) * (in_8_bits ? scaled_share_ : 1.0) * clock_;
+  const bool in_4_bits = in_8_bits && in_4_bits_ && device_.gemm_efficiency_fp4 > 0.0;
+  const double reached = in_4_bits ? device_.gemm_efficiency_fp4 : device_.gemm_efficiency_of(precision);
+  const double share = reached * (in_8_bits ? scaled_share_ : 1.0) * clock_;
   const FlopsPerSecond per_multiprocessor = peak_of(precision) * (share / device_.multiprocessors);
   const GemmWork work = work_of_kernel(used, device_.multiprocessors, precision, shape, output_bytes);
   const Seconds multiplying = work.busy / per_multiprocessor;

@@ -32,7 +32,8 @@ inline constexpr double kAttentionBackwardWork = 2.5;
 /// Fused attention  FLOPs / (peak · flash efficiency); backward has kAttentionBackwardWork times the forward FLOPs
 ///                  (Dao 2307.08691 §4.1).
 ///                  With operands of 8 bits 1.24 times as fast (compute.cpp).
-/// Recipe nvfp4     products at the peak of 4 bits where the device tells one, else at that of 8; the same e.
+/// Recipe nvfp4     products at the peak of 4 bits where the device tells one, else at that of 8; the same e,
+///                   unless the device has one of its own.
 /// Memory bound     bytes / (HBM · memory_efficiency) + a launch per kernel; 0.7 of the bytes where a kernel reads what
 ///                  the one before it wrote, which is then partly in the L2 cache.
 /// Left out: the host when it cannot launch as fast as the device runs; stage_costs adds it pass by pass.

@@ -31,7 +31,7 @@ const DeviceDefaults& device_defaults(GpuGeneration generation) {
   static const DeviceDefaults hopper =
       defaults(0.65, 0.53, 0.57, 0.52,
                "fitted to published H100 training steps; FlashAttention-3 forward as measured, backward assumed");
-  static const DeviceDefaults blackwell = defaults(0.46, 0.46, 0.43, 0.39, "fitted to published B200 training steps");
+  static const DeviceDefaults blackwell = defaults(0.45, 0.46, 0.43, 0.39, "fitted to published B200 training steps");
   static const DeviceDefaults cdna2 = defaults(0.51, 0.8, 0.3, 0.25, "assumed like MI300X, which is measured");
   static const DeviceDefaults cdna3 =
       defaults(0.51, 0.8, 0.3, 0.25, "best isolated GEMM of MI300X (mamf-finder); flash attention assumed, unmeasured");

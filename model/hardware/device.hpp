@@ -63,6 +63,7 @@ struct Device {
   double gemm_efficiency = 0.0;
   /// The same by Precision, where one was measured that differs; zero: gemm_efficiency.
   std::array<double, kPrecisionCount> gemm_efficiency_by_precision = {};
+  double gemm_efficiency_fp4 = 0.0;  ///< the same, of peak_fp4; zero: as in 8 bits
   /// Share of the memory bandwidth that element-wise kernels reach, over the bytes they must read and write.
   double memory_efficiency = 0.0;
   /// The same of Adam's update, which takes a root and two quotients an element: on a processor's core these bound it,

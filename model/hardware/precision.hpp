@@ -17,6 +17,8 @@ struct EnumNames<Precision> {
 };
 
 inline constexpr int kPrecisionCount = 5;
+/// Beside them in a device's figures: what recipe nvfp4 of fp8 training multiplies in.
+inline constexpr std::string_view kFp4 = "fp4";
 
 /// Bytes of a weight or activation element: 4 for fp32 and tf32, 2 for fp16 and bf16. fp8 keeps weights and activations
 /// in two bytes and casts per GEMM, as Transformer Engine does.

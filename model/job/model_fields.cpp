@@ -33,7 +33,9 @@ std::vector<std::string> entries_of() {
 }
 
 std::vector<std::string> precision_choices() {
-  return names_of<Precision>();
+  std::vector<std::string> names = names_of<Precision>();
+  names.emplace_back(kFp4);
+  return names;
 }
 
 template <auto Member, const Fields& (*Parts)()>
@@ -51,9 +53,6 @@ template <auto Member, const Fields& (*Parts)()>
 Entry part(std::string_view key, std::string_view help) {
   return custom<OwnerOf<Member>>(key, FieldKind::kObject, help, nullptr, &write_part<Member, Parts>).of(Parts);
 }
-
-// No training.precision: what its recipe nvfp4 multiplies in.
-constexpr std::string_view kFp4 = "fp4";
 
 void read_peaks(ObjectReader& reader, const Field& field, void* owner) {
   auto peaks = reader.object(field.key);
@@ -85,6 +84,8 @@ OrderedJsonValue write_efficiencies(const Field&, const void* owner) {
   for (std::size_t index = 0; index < efficiencies.size(); ++index) {
     if (efficiencies[index] > 0.0) shares[names_of<Precision>()[index]] = efficiencies[index];
   }
+  const double in_4_bits = static_cast<const Device*>(owner)->gemm_efficiency_fp4;
+  if (in_4_bits > 0.0) shares[std::string(kFp4)] = in_4_bits;
   return shares;
 }
 

@@ -89,6 +89,8 @@ void read_precision_efficiencies(ObjectReader& reader, Device& device, bool is_g
       const auto share = shares->fraction(names_of<Precision>()[index], 1.0);
       if (share && counts) device.gemm_efficiency_by_precision[index] = *share * sustained;
     }
+    const auto in_4_bits = shares->fraction(kFp4, 1.0);
+    if (in_4_bits && counts) device.gemm_efficiency_fp4 = *in_4_bits * sustained;
     shares->refuse_unknown_keys();
   };
   read("kernel_efficiency_by_precision", reader.fraction("sustained_share", 1.0).value_or(1.0), !is_given);

@@ -150,7 +150,7 @@ Fp8Casts casts_of(Fp8Recipe recipe) {
     case Fp8Recipe::kMxfp8:
       return {4.2, 1, 2};
     case Fp8Recipe::kNvfp4:
-      return {3.2, 1, 2};
+      return {7.1, 3, 2};
   }
   return {};
 }

@@ -20,6 +20,7 @@ void scale_products(Job& job, double factor) {
   Device& device = job.cluster.device;
   scale_share(device.gemm_efficiency, factor);
   for (double& share : device.gemm_efficiency_by_precision) scale_share(share, factor);
+  scale_share(device.gemm_efficiency_fp4, factor);
 }
 
 void scale_attention(Job& job, double factor) {

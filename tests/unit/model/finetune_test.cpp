@@ -240,7 +240,11 @@ TEST(Finetune, FourBitsMultiplyAtTheirOwnPeak) {
   };
   const Device& b200 = job.cluster.device;
   EXPECT_NEAR(time(b200, Fp8Recipe::kMxfp8) / time(b200, Fp8Recipe::kNvfp4), 2.0, 1e-9);
-  Device without = b200;
+  Device of_its_own = b200;
+  of_its_own.gemm_efficiency_fp4 = b200.gemm_efficiency_of(Precision::kFp8) / 2.0;
+  EXPECT_NEAR(time(of_its_own, Fp8Recipe::kMxfp8) / time(of_its_own, Fp8Recipe::kNvfp4), 1.0, 1e-9) << "half of twice";
+  EXPECT_DOUBLE_EQ(time(of_its_own, Fp8Recipe::kMxfp8), time(b200, Fp8Recipe::kMxfp8));
+  Device without = of_its_own;
   without.peak_fp4 = FlopsPerSecond(0.0);
   EXPECT_DOUBLE_EQ(time(without, Fp8Recipe::kMxfp8), time(without, Fp8Recipe::kNvfp4));
 }

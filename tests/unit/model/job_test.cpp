@@ -77,6 +77,8 @@ TEST(Job, ADeviceTellsSharesByPrecision) {
   EXPECT_EQ(device.gemm_efficiency_of(Precision::kFp8), 0.5);
   EXPECT_EQ(device.gemm_efficiency_of(Precision::kTf32), 0.7);
   EXPECT_EQ(device.gemm_efficiency_of(Precision::kBf16), device.gemm_efficiency);
+  EXPECT_EQ(device.gemm_efficiency_fp4, 0.0);
+  EXPECT_EQ(with(R"({"fp4": 0.4})").cluster.device.gemm_efficiency_fp4, 0.4);
   for (const char* bad : {R"({"fp9": 0.5})", R"({"fp8": 1.5})", R"({"fp8": 0})", "0.5"}) {
     EXPECT_THROW(with(bad), ConfigError) << bad;
   }

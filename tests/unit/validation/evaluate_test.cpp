@@ -32,14 +32,10 @@ TEST(Statistics, OfSignedErrors) {
 
 // What the documents say of accuracy stays true; limits are a little above what holds today.
 TEST(Accuracy, OfTheShippedRows) {
-  const std::map<std::string, double> limits = {{"korthikanti_2205_05198", 0.02},
-                                                {"bigscience_bloom", 0.037},
-                                                {"zero_bubble", 0.035},
-                                                {"vtrain_multinode", 0.08},
-                                                {"vtrain_singlenode", 0.075},
-                                                {"mosaic_fsdp", 0.04},
-                                                {"megatron_readme_a100_v100", 0.07},
-                                                {"simumax", 0.025}};
+  const std::map<std::string, double> limits = {
+      {"korthikanti_2205_05198", 0.02},    {"bigscience_bloom", 0.037},  {"zero_bubble", 0.035},
+      {"vtrain_multinode", 0.08},          {"vtrain_singlenode", 0.075}, {"mosaic_fsdp", 0.04},
+      {"megatron_readme_a100_v100", 0.07}, {"simumax", 0.025},           {"nemo_megatron_bridge", 0.065}};
   std::size_t checked = 0;
   for (const PublishedFile& file : shipped_published()) {
     const SourceSummary summary = evaluate(file, no_files);
@@ -84,6 +80,20 @@ TEST(OpenRows, StayInTheTableWhenNothingFits) {
   EXPECT_LT(none.fastest_s, none.slowest_s);
 }
 
+// What a row that was made into a job says, against the columns of the table that it was made of.
+void expect_job_of_table(const nlohmann::json& job, const nlohmann::json& table) {
+  const auto same = [&](const char* section, const char* key, const char* table_section, const char* column) {
+    const nlohmann::json& expected = table.at(table_section).at(column);
+    if (!expected.is_number()) return;
+    EXPECT_EQ(job.at(section).value(key, nlohmann::json()), expected) << table.at("id") << " " << key;
+  };
+  for (const char* key : {"layers", "hidden", "heads", "kv_heads", "ffn", "vocab"}) same("model", key, "model", key);
+  same("model", "sequence_length", "model", "seq");
+  for (const char* key : {"tp", "pp", "cp"}) same("layout", key, "parallel", key);
+  same("layout", "micro_batch_size", "parallel", "micro_batch");
+  same("layout", "global_batch_size", "parallel", "global_batch");
+}
+
 // The compact copies say what the full files say.
 TEST(Shipped, RowsAreThoseOfTheReference) {
   const auto reference = reference_folder();
@@ -94,23 +104,31 @@ TEST(Shipped, RowsAreThoseOfTheReference) {
     const bool published = std::filesystem::exists(*reference / "published" / name);
     const auto path = *reference / (published ? "published" : "modern") / name;
     if (!std::filesystem::exists(path)) continue;  // of rows that are compiled here
-    const PublishedFile full = read_published(nlohmann::json::parse(read_text(path)), file.source, path.string());
-    std::map<std::string, const PublishedRow*> rows;
-    for (const PublishedRow& row : full.rows) rows[row.id] = &row;
+    const nlohmann::json tables = nlohmann::json::parse(read_text(path));
+    const PublishedFile full = read_published(tables, file.source, path.string());
+    std::map<std::string, std::size_t> rows;
+    for (std::size_t index = 0; index < full.rows.size(); ++index) rows[full.rows[index].id] = index;
     for (const PublishedRow& row : file.rows) {
-      const auto other = rows.find(row.id);
-      if (other == rows.end()) continue;
+      const auto place = rows.find(row.id);
+      if (place == rows.end()) continue;
       ++compared;
-      EXPECT_EQ(row.iteration_s, other->second->iteration_s) << row.id;
-      EXPECT_EQ(row.samples_per_s, other->second->samples_per_s) << row.id;
-      EXPECT_EQ(row.peak_memory_gib, other->second->peak_memory_gib) << row.id;
-      EXPECT_EQ(row.hidden, other->second->hidden) << row.id;
-      EXPECT_EQ(row.tp, other->second->tp) << row.id;
-      EXPECT_EQ(row.gpu, other->second->gpu) << row.id;
-      EXPECT_EQ(row.job, other->second->job) << row.id;
+      const PublishedRow& other = full.rows[place->second];
+      EXPECT_EQ(row.gpu, other.gpu) << row.id;
+      EXPECT_EQ(row.peak_memory_gib, other.peak_memory_gib) << row.id;
+      const nlohmann::json& table = tables.at("rows").at(place->second);
+      if (!row.job->is_null() && !table.contains("job")) {
+        expect_job_of_table(row.job, table);
+        EXPECT_NEAR(row.iteration_s.value_or(0.0), table.at("derived").at("iteration_s").get<double>(), 1e-5) << row.id;
+        continue;
+      }
+      EXPECT_EQ(row.iteration_s, other.iteration_s) << row.id;
+      EXPECT_EQ(row.samples_per_s, other.samples_per_s) << row.id;
+      EXPECT_EQ(row.hidden, other.hidden) << row.id;
+      EXPECT_EQ(row.tp, other.tp) << row.id;
+      EXPECT_EQ(row.job, other.job) << row.id;
     }
   }
-  EXPECT_GT(compared, 1'600);
+  EXPECT_GT(compared, 1'650);
 }
 
 TEST(RunResults, AreReadWithTheirPlace) {
@@ -216,79 +234,6 @@ TEST(Refit, EveryModelOfTheHostBoundRowsIsForecastWithoutItsOwn) {
   EXPECT_LE(*found.sources[0].left_out, 0.07);
   std::cout << source << ": " << found.sources[0].rows << " rows of " << found.sources[0].models << " models, shipped "
             << 100 * found.sources[0].shipped << " %, left out " << 100 * *found.sources[0].left_out << " %\n";
-}
-
-// The job of a row of Megatron-Bridge's tables on racks of GB200 and GB300: recompute none, as the source's compiler
-// takes it, the recipe by the row's precision (plain FP8 scales by the current tensor), embedding and output counted as
-// layers.
-std::string rack_job(const nlohmann::json& row) {
-  const nlohmann::json& model = row.at("model");
-  const nlohmann::json& parallel = row.at("parallel");
-  const auto number = [](const nlohmann::json& of, const char* key) { return of.at(key).get<int>(); };
-  const std::string precision =
-      row.at("note").get<std::string>().substr(0, row.at("note").get<std::string>().find(';'));
-  const auto says = [&precision](const char* word) { return precision.find(word) != std::string::npos; };
-  const char* recipe = says("NVFP4") ? "nvfp4" : says("MXFP8") ? "mxfp8" : "current";
-  const int pp = number(parallel, "pp");
-  const int vpp = parallel.at("vp").is_number() ? number(parallel, "vp") : 1;
-  nlohmann::json layout = {{"tp", number(parallel, "tp")},
-                           {"pp", pp},
-                           {"cp", number(parallel, "cp")},
-                           {"dp", number(parallel, "dp")},
-                           {"micro_batch_size", number(parallel, "micro_batch")},
-                           {"global_batch_size", number(parallel, "global_batch")},
-                           {"sequence_parallel", number(parallel, "tp") > 1},
-                           {"recompute", "none"}};
-  const int layers = number(model, "layers");
-  const int stages = pp * vpp;
-  if (pp > 1) layout["schedule"] = vpp > 1 ? "interleaved" : "1f1b";
-  if (vpp > 1) layout["vpp"] = vpp;
-  if (layers % stages != 0) {
-    std::vector<int> each(static_cast<std::size_t>(stages), (layers + 2) / stages);
-    --each.front();
-    --each.back();
-    layout["stage_layers"] = each;
-  }
-  const bool sharded = pp == 1 && layers > 32;  // 70 and 405 billion parameters without a pipeline: Megatron's FSDP
-  layout[sharded ? "data_parallel" : "zero"] = sharded ? nlohmann::json("fsdp") : nlohmann::json(1);
-  const bool gb300 = row.at("hardware").at("gpu") == "GB300";
-  const int devices = number(row.at("hardware"), "num_gpus");
-  constexpr int kTaken = 64;  // of a rack's 72
-  nlohmann::json nodes = nlohmann::json::array();
-  for (int left = devices; left > 0; left -= kTaken) nodes.push_back({{"devices", std::min(left, kTaken)}});
-  nlohmann::json shape = {{"norm", "rmsnorm"}, {"gated_mlp", true},        {"positions", "rotary"},
-                          {"biases", false},   {"tied_embeddings", false}, {"sequence_length", model.at("seq")}};
-  for (const char* key : {"layers", "hidden", "heads", "kv_heads", "ffn", "vocab"}) shape[key] = model.at(key);
-  const nlohmann::json job = {{"model", shape},
-                              {"cluster", {{"name", gb300 ? "gb300-nvl72" : "gb200-nvl72"}, {"nodes", nodes}}},
-                              {"layout", layout},
-                              {"training", {{"precision", "fp8"}, {"fp8_recipe", recipe}, {"stack", "nemo"}}}};
-  return job.dump();
-}
-
-TEST(Accuracy, OfRacksOfOneNvlinkDomain) {
-  const auto folder = reference_folder();
-  const std::string path = folder ? (*folder / "published" / "nemo_megatron_bridge.json").string() : "";
-  if (!folder || !std::filesystem::exists(path))
-    GTEST_SKIP() << "no reference data; set FLOPCAST_REFERENCE to its folder";
-  std::map<std::string, std::vector<double>> errors;
-  const nlohmann::json published = nlohmann::json::parse(read_text(path));
-  for (const nlohmann::json& row : published.at("rows")) {
-    const std::string device = row.at("hardware").at("gpu").get<std::string>();
-    if (device.rfind("GB", 0) != 0) continue;
-    const double measured_s = row.at("derived").at("iteration_s").get<double>();
-    errors[device].push_back(step_time(job_from(rack_job(row)), no_files) / measured_s - 1.0);
-  }
-  ASSERT_EQ(errors.size(), 2U);
-  std::vector<double> all;
-  for (const auto& [device, of_device] : errors) {
-    const ErrorStatistics statistics = statistics_of(of_device);
-    EXPECT_GE(statistics.rows, 15) << device;
-    std::cout << device << ": " << statistics.rows << " rows, MAPE " << 100 * statistics.mape << " %, bias "
-              << 100 * statistics.bias << " %, largest " << 100 * statistics.max << " %\n";
-    all.insert(all.end(), of_device.begin(), of_device.end());
-  }
-  EXPECT_LE(statistics_of(all).mape, 0.08);
 }
 
 // Of four sources with a common set of constants each is forecast without itself; a source of its own has no other.
