@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -98,17 +99,25 @@ struct OutputOfFlag {
 };
 
 struct CommandLine::Parser {
-  // What takes one value, or is true when it stands alone: --tp 8, --sp, --sp=false.
+  // What takes one value, or is true when it stands alone: --tp 8, --sp, --sp=false. Or, with `values`, what takes one
+  // value each time.
   struct Flag {
+    std::string listed_names;
     std::vector<std::string> names;
     bool is_switch;
-    std::string text;
+    std::string value_name;
+    std::string what;
+    std::string group;
     std::function<void(const std::string&)> callback;
-    CLI::Option* option;
+    std::vector<std::string>* values = nullptr;
+    std::string text = "true";
+    CLI::Option* option = nullptr;
   };
 
   void add(const std::string& listed_names, bool is_switch, const std::string& value_name, const std::string& what,
            const std::string& flag_group, const std::function<void(const std::string&)>& callback);
+  void give_to_app(Flag& flag);
+  void give_to_app_for(const std::vector<std::string>& arguments);
 
   Streams streams;
   CLI::App app;
@@ -204,7 +213,7 @@ void require_values(const std::vector<std::string>& arguments, const auto& flags
     if (known->is_switch) refuse(name, "needs a value behind the =, or none", command, "valid: true, false");
     const bool has_next = at + 1 < arguments.size();
     const bool is_last = !has_next || named(arguments[at + 1].substr(0, arguments[at + 1].find('='))) != flags.end();
-    if (empty || is_last) refuse(name, fmt::format("needs a value, {}", known->option->get_type_name()), command, "");
+    if (empty || is_last) refuse(name, fmt::format("needs a value, {}", known->value_name), command, "");
     if (!empty) ++at;  // what follows is its value
   }
 }
@@ -266,11 +275,41 @@ void CommandLine::add_positional(const std::string& name, std::vector<std::strin
 void CommandLine::Parser::add(const std::string& listed_names, bool is_switch, const std::string& value_name,
                               const std::string& what, const std::string& flag_group,
                               const std::function<void(const std::string&)>& callback) {
-  flags.push_back({split(listed_names), is_switch, "true", callback, nullptr});
-  Flag& added = flags.back();
-  added.option = is_switch ? app.add_flag(listed_names, added.text, what)
-                           : app.add_option(listed_names, added.text, what)->type_name(value_name);
-  last_wins(added.option->group(flag_group));
+  flags.push_back({listed_names, split(listed_names), is_switch, value_name, what, flag_group, callback});
+}
+
+void CommandLine::Parser::give_to_app(Flag& flag) {
+  if (flag.values != nullptr) {
+    flag.option = app.add_option(flag.listed_names, *flag.values, flag.what)->type_name(flag.value_name)->expected(1);
+    flag.option->group(flag.group)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    return;
+  }
+  flag.option = flag.is_switch ? app.add_flag(flag.listed_names, flag.text, flag.what)
+                               : app.add_option(flag.listed_names, flag.text, flag.what)->type_name(flag.value_name);
+  last_wins(flag.option->group(flag.group));
+}
+
+// The library compares every flag that it is given with all others: of four hundred it gets those that were typed,
+// unless a word is none of them, which takes all to judge or to list.
+void CommandLine::Parser::give_to_app_for(const std::vector<std::string>& arguments) {
+  std::map<std::string, Flag*, std::less<>> by_name;
+  for (Flag& flag : flags) {
+    for (const std::string& one : flag.names) by_name.emplace(one, &flag);
+  }
+  std::set<const Flag*> typed_flags;
+  bool all = false;
+  for (const std::string& word : arguments) {
+    if (word.size() < 2 || word.front() != '-') continue;
+    const auto known = by_name.find(std::string_view(word).substr(0, word.find('=')));
+    if (known == by_name.end()) {
+      all = true;
+    } else {
+      typed_flags.insert(known->second);
+    }
+  }
+  for (Flag& flag : flags) {
+    if (all || typed_flags.count(&flag) > 0) give_to_app(flag);
+  }
 }
 
 void CommandLine::add_option(const std::string& names, std::optional<std::string>& target,
@@ -292,11 +331,8 @@ void CommandLine::add_option(const std::string& names, std::optional<int>& targe
 
 void CommandLine::add_option(const std::string& names, std::vector<std::string>& target, const std::string& value_name,
                              const std::string& help) {
-  parser_->app.add_option(names, target, help)
-      ->type_name(value_name)
-      ->group(parser_->group)
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  parser_->add(names, false, value_name, help, parser_->group, nullptr);
+  parser_->flags.back().values = &target;
 }
 
 void CommandLine::add_output(const std::string& names, std::optional<std::string>& target, const std::string& help,
@@ -371,6 +407,7 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
   const std::string& command = parser_->name;
   parser_->typed = command;
   for (const std::string& word : arguments) parser_->typed += " " + shell_word(word);
+  parser_->give_to_app_for(arguments);
   if (!arguments.empty() && arguments.back() == kListFlags) {
     std::string flags;
     for (const std::string& flag : known_flags(app)) flags += flag + "\n";
@@ -402,7 +439,7 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
     if (std::find(place + 1, order.end(), *place) != order.end()) continue;
     const auto typed = std::find_if(parser_->flags.begin(), parser_->flags.end(),
                                     [&place](const Parser::Flag& flag) { return flag.option == *place; });
-    if (typed != parser_->flags.end()) typed->callback(typed->text);
+    if (typed != parser_->flags.end() && typed->values == nullptr) typed->callback(typed->text);
   }
   for (std::size_t a = 0; a < parser_->outputs.size(); ++a) {
     for (std::size_t b = 0; b < a; ++b) {
