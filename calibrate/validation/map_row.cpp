@@ -210,16 +210,34 @@ void complete_with(const nlohmann::json& more, nlohmann::json& job) {
   }
 }
 
+// Whether `job` has each value of `values`.
+bool has_values(const nlohmann::json& job, const nlohmann::json& values) {
+  if (!values.is_object()) return job == values;
+  if (!job.is_object()) return false;
+  for (const auto& item : values.items()) {
+    if (!job.contains(item.key()) || !has_values(job[item.key()], item.value())) return false;
+  }
+  return true;
+}
+
+// A completion is for rows that say its words, and, where it tells, for jobs of these values ("of") and of so many
+// pieces of a pipeline ("stages").
+bool is_for(const nlohmann::json& completion, const std::string& words, const nlohmann::json& job) {
+  const auto says = [&words](const nlohmann::json& phrase) { return mentions(words, phrase.get<std::string>()); };
+  if (!std::all_of(completion.at("says").begin(), completion.at("says").end(), says)) return false;
+  if (completion.contains("of") && !has_values(job, completion["of"])) return false;
+  if (!completion.contains("stages")) return true;
+  const nlohmann::json layout = job.value("layout", nlohmann::json::object());
+  return layout.value("pp", 1) * layout.value("vpp", 1) == completion["stages"].get<int>();
+}
+
 nlohmann::json completed_job(const PublishedRow& row, const std::string& about) {
   static const nlohmann::json completions = nlohmann::json::parse(embedded_completions().front().text);
   nlohmann::json job = row.job;
   if (row.software->is_object()) complete_with({{"training", row.software}}, job);
   const std::string words = lower_case(row.id + "; ") + words_of(row, about);
   for (const nlohmann::json& completion : completions) {
-    const auto says = [&words](const nlohmann::json& phrase) { return mentions(words, phrase.get<std::string>()); };
-    if (std::all_of(completion.at("says").begin(), completion.at("says").end(), says)) {
-      complete_with(completion.at("job"), job);
-    }
+    if (is_for(completion, words, job)) complete_with(completion.at("job"), job);
   }
   return job;
 }

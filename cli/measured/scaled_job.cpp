@@ -83,6 +83,16 @@ class Scaler {
     experts.every = std::min(experts.every, model.layers);
   }
 
+  // As large a share of groups as before, of as many as the experts that are left are of.
+  static void scale_groups(Experts& experts) {
+    if (experts.groups == 0) return;
+    const int groups = std::gcd(experts.groups, experts.count);
+    experts.group_top_k = (experts.group_top_k * groups + experts.groups - 1) / experts.groups;
+    experts.groups = groups;
+    const bool enough = experts.count / groups * experts.group_top_k >= experts.top_k;
+    if (groups == 1 || !enough) experts.groups = experts.group_top_k = 0;
+  }
+
   void scale_width() {
     const Layout& layout = job_.layout;
     Transformer& model = job_.model;
@@ -105,6 +115,7 @@ class Scaler {
       Experts& experts = *model.experts;
       experts.count = size(experts.count, layout.ep, 2);
       experts.top_k = std::min(experts.top_k, std::max(1, experts.count / 2));
+      scale_groups(experts);
       experts.ffn = in_proportion(experts.ffn);
       experts.shared_ffn = in_proportion(experts.shared_ffn);
     }

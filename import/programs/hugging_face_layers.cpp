@@ -156,6 +156,8 @@ void HuggingFaceReader::read_experts() {
       whole({"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"}, 0);
   experts.groups = whole({"n_group"}, 0).value_or(0);
   experts.group_top_k = whole({"topk_group"}, 0).value_or(experts.groups);
+  // DeepSeek-V2-Lite's "greedy" chooses from all experts, whatever n_group says.
+  if (object_.text("topk_method").value_or("") == "greedy" || experts.group_top_k == 0) experts.groups = 0;
   read_expert_layers(experts);
   // Families that have them with 0 or 1 experts are dense.
   if (count.value_or(0) <= 1 || (top_k && *top_k == 0)) return;

@@ -126,6 +126,7 @@ void MegatronReader::read_experts() {
   experts.groups = arguments_.whole("moe-router-num-groups", 0, "model.experts.groups").value_or(0);
   experts.group_top_k =
       arguments_.whole("moe-router-group-topk", 0, "model.experts.group_top_k").value_or(experts.groups);
+  if (experts.group_top_k == 0) experts.groups = 0;
   read_expert_layers(experts);
   const auto capacity = arguments_.number("moe-expert-capacity-factor", "model.experts.capacity_factor");
   const bool drops = !arguments_.has("disable-moe-token-dropping");

@@ -263,8 +263,8 @@ struct HostWait {
 };
 
 // The four pieces of either pass are calls of their own into autograd, each on a stream of its own: it waits for an
-// event and records one (Megatron Core, pipeline_parallel/utils.py, ScheduleNode), for the host as much as two
-// launches. Delayed weight gradients are run without events.
+// event and records one (Megatron Core, pipeline_parallel/utils.py, ScheduleNode), assumed to take the host as long as
+// two launches. Delayed weight gradients are run without events.
 Seconds host_time_of_pieces(const Stack& stack) {
   constexpr double kPieces = 8.0;
   constexpr double kCalls = 2.0;

@@ -56,9 +56,13 @@ nlohmann::json model_values(ObjectReader& root, const Origins& origins) {
   return values;
 }
 
-void check_groups(ObjectReader& reader, const Experts& experts) {
-  if (experts.groups == 0) {
-    if (experts.group_top_k > 0) reader.fail("group_top_k", "means nothing without groups", "give groups, too");
+// No group, or a single one, is no rule, whatever a catalogue's model chooses of its own.
+void settle_groups(const ObjectReader& reader, Experts& experts) {
+  if (experts.groups <= 1) {
+    if (experts.group_top_k > 0 && !reader.has("groups")) {
+      reader.fail("group_top_k", "means nothing without groups", "give groups, too");
+    }
+    experts.groups = experts.group_top_k = 0;
     return;
   }
   if (experts.count % experts.groups != 0) {
@@ -72,7 +76,7 @@ void check_groups(ObjectReader& reader, const Experts& experts) {
   const int left = experts.count / experts.groups * experts.group_top_k;
   if (experts.top_k > left) {
     reader.fail("group_top_k", fmt::format("leaves {} experts to choose {} from", left, experts.top_k),
-                "expected more groups, or a smaller top_k");
+                fmt::format("expected a larger group_top_k, or a top_k of at most {}", left));
   }
 }
 
@@ -89,7 +93,7 @@ Experts read_experts(ObjectReader& reader, const Transformer& model, Job& job) {
     reader.fail("first_dense_layers", fmt::format("{} is out of range", experts.first_dense_layers),
                 fmt::format("expected a whole number from 0 to {}", model.layers));
   }
-  check_groups(reader, experts);
+  settle_groups(reader, experts);
   if (experts.shared_ffn == 0) {
     experts.shared_ffn = experts.ffn;
     if (experts.shared > 0) {

@@ -73,30 +73,36 @@ double Experts::fullest_rank(int ranks, double share) const {
 }
 
 double Experts::places_of_token(int places) const {
-  const auto has_some = [this](double share) { return 1.0 - std::pow(1.0 - share, top_k); };
-  const bool whole_groups = groups > 0 && groups % places == 0;
-  const bool part_of_group = groups > 0 && places % groups == 0;
-  if (!whole_groups && !part_of_group) return places * has_some(1.0 / places);
-  if (part_of_group)
-    return places * has_some(static_cast<double>(groups) / group_top_k / places) * group_top_k / groups;
-  // Group by group: the chance that j of the place's are among those chosen so far.
-  const int own = groups / places;
-  std::vector<double> chance(static_cast<std::size_t>(own) + 1, 0.0);
-  chance[0] = 1.0;
-  for (int chosen = 0; chosen < group_top_k; ++chosen) {
-    for (int j = std::min(own, chosen + 1); j >= 0; --j) {
-      const std::size_t at = static_cast<std::size_t>(j);
-      const double others_left = std::max(0, groups - own - (chosen - j));
-      double next = chance[at] * others_left;
-      if (j > 0) next += chance[at - 1] * (own - (j - 1));
-      chance[at] = next / (groups - chosen);
+  const auto distinct = [](double cells, double choices) {
+    return cells * (1.0 - std::pow(1.0 - 1.0 / cells, choices));
+  };
+  const bool grouped = groups > 1 && group_top_k < groups;
+  if (!grouped || (groups % places != 0 && places % groups != 0)) return distinct(places, top_k);
+  const auto places_of_groups = [&](int hit) {
+    if (places % groups == 0) {
+      const double parts = 1.0 * places / groups;
+      return hit * distinct(parts, 1.0 * top_k / hit);
     }
+    const int own = groups / places;
+    double none = 1.0;
+    for (int other = 0; other < hit; ++other) none *= std::max(0.0, 1.0 * (groups - own - other) / (groups - other));
+    return places * (1.0 - none);
+  };
+  // Choice by choice: how many different groups they hit.
+  std::vector<double> chance(static_cast<std::size_t>(groups) + 1, 0.0);
+  chance[0] = 1.0;
+  for (int choice = 0; choice < top_k; ++choice) {
+    for (std::size_t hit = chance.size() - 1; hit > 0; --hit) {
+      const double again = 1.0 * static_cast<double>(hit) / groups;
+      chance[hit] = chance[hit] * again + chance[hit - 1] * (1.0 - again + 1.0 / groups);
+    }
+    chance[0] = 0.0;
   }
   double reached = 0.0;
-  for (int j = 1; j <= own; ++j) {
-    reached += chance[static_cast<std::size_t>(j)] * has_some(std::min(1.0, static_cast<double>(j) / group_top_k));
+  for (int hit = 1; hit <= groups; ++hit) {
+    reached += chance[static_cast<std::size_t>(hit)] * places_of_groups(std::min(hit, group_top_k));
   }
-  return places * reached;
+  return reached;
 }
 
 double Transformer::attended_share(double sequence) const {

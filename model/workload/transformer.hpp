@@ -57,12 +57,14 @@ struct Experts {
   /// to all, and z the `share` quantile of the largest of `ranks` normal variates; the median where 0.5. At most all
   /// rows.
   double fullest_rank(int ranks, double share = 0.5) const;
-  /// In how many of `places` with count/places neighbouring experts each a token has experts, on average over even and
-  /// independent choices:
-  ///   places · Σ_j h(j) · (1 - (1 - s_j)^top_k)
-  /// s_j being the place's share of the experts left to choose from, and h(j) the chance that j of the place's own
-  /// groups are chosen (hypergeometric); j is 1 where a place is part of one group. Without groups s = 1/places, and so
-  /// where places hold other than whole groups or equal parts of one.
+  /// In how many of `places` with count/places neighbouring experts each a token has experts, on average:
+  ///   without groups  D(places, top_k), with D(n, k) = n·(1 - (1 - 1/n)^k), the different ones of k even choices
+  ///   with groups     as many groups as top_k even choices hit, at most group_top_k, which ones by chance. A place of
+  ///                   several groups is hit where one of its own is; of h groups that q places share each, h·D(q,
+  ///                   top_k/h)
+  /// A router's groups are those of the best scores, so that nearly every group it may choose from has a token's
+  /// expert: within 5 % of that rule over random scores. Left out: places with other than whole groups or equal parts
+  /// of one, which count as without groups.
   double places_of_token(int places) const;
 };
 

@@ -22,6 +22,8 @@ struct RouterSpec {
   std::size_t hidden = 1;
   std::size_t experts = 1;  ///< of all ranks together
   std::size_t top_k = 1;
+  std::size_t groups = 0;  ///< of neighbouring experts, of which each token takes group_top_k first; 0: no groups
+  std::size_t group_top_k = 0;
   bool bias = false;     ///< of the scores
   bool partial = false;  ///< see Parameter: tensor-parallel ranks know parts of what the experts answer
   /// Rows that each expert takes of a pass over its fair share; the later tokens beyond are dropped, free rows padded
@@ -32,7 +34,8 @@ struct RouterSpec {
 };
 
 /// A mixture of experts in place of an MLP: scores x·Wᵀ (+ b) of all experts, of which each token takes the `top_k`
-/// highest (the first of equals); y = Σ softmax over these scores · expert(x) (Jiang et al. 2401.04088 §2.1).
+/// highest (the first of equals), with groups from those whose two best scores add up to most (DeepSeek-V3 2412.19437
+/// §2.1.2); y = Σ softmax over these scores · expert(x) (Jiang et al. 2401.04088 §2.1).
 /// Over expert-parallel ranks, each of which holds as many experts in a row, the chosen rows go to their experts and
 /// come back by an all-to-all each, and so do the gradients (Lepikhin et al. 2006.16668 §3.2). How many rows come is
 /// told before each forward pass, 4 bytes an expert. With sequence parallelism every tensor-parallel rank routes rows
@@ -160,9 +163,29 @@ class RoutedExperts : public Layer<T> {
     } else {
       std::stable_sort(experts.begin(), experts.end(),
                        [scores](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+      if (router_.groups > 0) best_groups_first(scores, experts);
     }
     experts.resize(router_.top_k);
     return experts;
+  }
+
+  // `experts` in the order of their scores.
+  void best_groups_first(const T* scores, std::vector<std::size_t>& experts) const {
+    const std::size_t in_group = router_.experts / router_.groups;
+    std::vector<double> of_group(router_.groups, 0.0);
+    std::vector<int> counted(router_.groups, 0);
+    for (const std::size_t expert : experts) {
+      const std::size_t group = expert / in_group;
+      if (counted[group]++ < 2) of_group[group] += static_cast<double>(scores[expert]);
+    }
+    std::vector<std::size_t> groups(router_.groups);
+    std::iota(groups.begin(), groups.end(), std::size_t{0});
+    std::stable_sort(groups.begin(), groups.end(),
+                     [&](std::size_t a, std::size_t b) { return of_group[a] > of_group[b]; });
+    std::vector<bool> chosen(router_.groups, false);
+    for (std::size_t place = 0; place < router_.group_top_k; ++place) chosen[groups[place]] = true;
+    std::stable_partition(experts.begin(), experts.end(),
+                          [&](std::size_t expert) { return chosen[expert / in_group]; });
   }
 
   Routing choose(const Tensor<T>& input, const Pass<T>& pass) const {

@@ -403,6 +403,8 @@ class Builder {
                       .hidden = hidden(),
                       .experts = static_cast<std::size_t>(experts.count),
                       .top_k = static_cast<std::size_t>(experts.top_k),
+                      .groups = static_cast<std::size_t>(experts.groups),
+                      .group_top_k = static_cast<std::size_t>(experts.group_top_k),
                       .bias = experts.router_bias,
                       .partial = ranks() > 1,
                       .capacity_factor = experts.capacity_factor,

@@ -402,6 +402,11 @@ TEST_F(Run, ScalesAModelDownUnderItsLayout) {
   const Json kept = Json::parse(read_text(file)).at("run").at("job");
   EXPECT_EQ(kept.at("model").at("vocab"), 786);
   EXPECT_EQ(kept.at("training").at("sequence_length"), 32);
+  // Of 128 experts two are left, in no groups any more.
+  const CommandResult grouped =
+      start_flopcast({"run", "--model", "qwen3-30b-a3b", "--model.experts.groups", "8", "--model.experts.group_top_k",
+                      "4", "--cluster", "1xdgx-h100", "--dp", "8", "--gbs", "8", "--scale", "1/64", "--steps", "1"});
+  EXPECT_EQ(grouped.exit_code, 0) << grouped.standard_error;
 }
 
 TEST_F(Run, MistakesAreNamed) {

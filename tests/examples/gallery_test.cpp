@@ -161,7 +161,7 @@ TEST_F(Gallery, ShowsDispatchAndCombineOfADualPipeStep) {
       "model": {"name": "deepseek-v3", "layers": 8, "vocab": 32000, "experts": {"first_dense_layers": 0}},
       "cluster": "32xhgx-h800", "layout": {"pp": 4, "ep": 64, "schedule": "dualpipe", "global_batch_size": 640},
       "training": {"precision": "fp8", "fp8_recipe": "blockwise", "grouped_kernel": "one", "stack": "megatron-core",
-                   "experts_dispatch": {"dispatcher": "deepep", "dtype": "fp8", "node_limit": 4}}})"),
+                   "experts_dispatch": {"dispatcher": "deepep", "dtype": "fp8"}}})"),
                                    no_files);
   compare(docs_ / "images" / "experts.svg", write_svg(answer.timeline, {}));
 }

@@ -123,6 +123,22 @@ TEST(ExpertTraining, OfSequenceParallelRanksIsOneRanks) {
   }
 }
 
+// Of four experts, two from one group of two; groups of a single expert, or all groups, are no rule.
+TEST(ExpertTraining, GroupsAreChosenBeforeExperts) {
+  const auto losses = [](const std::string& layout, const std::string& groups) {
+    return mean_losses(train_on_threads(plan_from_job(expert_job(layout, groups), {.steps = 3}), {}));
+  };
+  const std::string one = R"(, "groups": 2, "group_top_k": 1)";
+  const std::vector<double> from_all = losses(R"("ep": 1)", "");
+  EXPECT_NE(losses(R"("ep": 1)", one), from_all);
+  EXPECT_EQ(losses(R"("ep": 1)", R"(, "groups": 2, "group_top_k": 2)"), from_all);
+  EXPECT_EQ(losses(R"("ep": 1)", R"(, "groups": 4, "group_top_k": 2)"), from_all);
+  for (const char* layout : {R"("ep": 2)", R"("ep": 4, "pp": 2)", R"("ep": 2, "tp": 2, "sequence_parallel": true)"}) {
+    const TrainingPlan plan = plan_from_job(expert_job(layout, one), {.steps = 2});
+    expect_same_training(train_on_threads(serial_plan(plan), {}), train_on_threads(plan, {}), layout);
+  }
+}
+
 constexpr const char* kHierarchies[] = {R"("cp": 4)",
                                         R"("cp": 8)",
                                         R"("cp": 4, "tp": 2)",

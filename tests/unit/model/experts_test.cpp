@@ -1,10 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "model/cost/collectives.hpp"
 #include "model/cost/compute.hpp"
@@ -129,8 +133,8 @@ TEST(Experts, TokensTravelOnceToEachRank) {
 TEST(Experts, TokensTravelOnceToEachNode) {
   const auto exchange = [](const std::string& dispatch) {
     const Job job = job_from(
-        R"({"model": {"name": "deepseek-v3", "experts": {"groups": 0, "group_top_k": 0}}, "cluster": "8xdgx-h100", "layout": {"ep": 64,
-                                 "global_batch_size": 64}, "training": {"experts_dispatch": )" +
+        R"({"model": {"name": "deepseek-v3", "experts": {"groups": 0}}, "cluster": "8xdgx-h100",
+            "layout": {"ep": 64, "global_batch_size": 64}, "training": {"experts_dispatch": )" +
         dispatch + "}}");
     return costs_of(job, {61}).stages[0].forward.comm.ep;
   };
@@ -142,36 +146,67 @@ TEST(Experts, TokensTravelOnceToEachNode) {
   EXPECT_GT(exchange(R"({"dispatcher": "allgather"})").value(), 0.0);
 }
 
-// By every choice of four of eight groups; a place has whole groups or parts of one. Six places fit neither.
+// In how many places tokens have experts when scores are drawn and DeepSeek-V3's rule is followed (2412.19437 §2.1.2):
+// the groups whose two best add up to most, then the best experts of these.
+std::map<int, double> places_by_rule(const Experts& experts, const std::vector<int>& places) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<double> score(0.0, 1.0);
+  const auto count = static_cast<std::size_t>(experts.count);
+  const std::size_t in_group = count / static_cast<std::size_t>(experts.groups);
+  constexpr int kTokens = 4000;
+  std::map<int, double> reached;
+  std::vector<double> scores(count);
+  for (int token = 0; token < kTokens; ++token) {
+    for (double& one : scores) one = score(random);
+    std::vector<std::pair<double, std::size_t>> groups;
+    for (std::size_t first = 0; first < count; first += in_group) {
+      std::vector<double> of_group(scores.begin() + static_cast<std::ptrdiff_t>(first),
+                                   scores.begin() + static_cast<std::ptrdiff_t>(first + in_group));
+      std::partial_sort(of_group.begin(), of_group.begin() + 2, of_group.end(), std::greater<>());
+      groups.emplace_back(of_group[0] + of_group[1], first);
+    }
+    std::sort(groups.rbegin(), groups.rend());
+    std::vector<std::pair<double, std::size_t>> open;
+    for (int group = 0; group < experts.group_top_k; ++group) {
+      const std::size_t first = groups[static_cast<std::size_t>(group)].second;
+      for (std::size_t expert = first; expert < first + in_group; ++expert) open.emplace_back(scores[expert], expert);
+    }
+    std::sort(open.rbegin(), open.rend());
+    for (const int of : places) {
+      std::set<std::size_t> hit;
+      for (int chosen = 0; chosen < experts.top_k; ++chosen) {
+        hit.insert(open[static_cast<std::size_t>(chosen)].second * static_cast<std::size_t>(of) / count);
+      }
+      reached[of] += static_cast<double>(hit.size()) / kTokens;
+    }
+  }
+  return reached;
+}
+
 TEST(Experts, GroupsKeepTokensTogether) {
-  const auto experts = [](int groups, int chosen) {
-    return *job_from(R"({"model": {"name": "deepseek-v3", "experts": {"groups": )" + std::to_string(groups) +
-                     R"(, "group_top_k": )" + std::to_string(chosen) +
+  const auto experts = [](const std::string& model, const std::string& figures) {
+    return *job_from(R"({"model": {"name": ")" + model + R"(", "experts": {)" + figures +
                      R"(}}, "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})")
                 .model.experts;
   };
-  const Experts limited = experts(8, 4);
-  for (const int places : {1, 2, 4, 8, 16, 64}) {
-    double reached = 0.0;
-    int choices = 0;
-    for (unsigned groups = 0; groups < 256; ++groups) {
-      if (std::popcount(groups) != 4) continue;
-      ++choices;
-      for (int place = 0; place < places; ++place) {
-        int own = 0;  // experts of the place that may be chosen, of 128
-        for (int expert = place * 256 / places; expert < (place + 1) * 256 / places; ++expert) {
-          if ((groups >> (expert / 32) & 1U) != 0U) ++own;
-        }
-        reached += 1.0 - std::pow(1.0 - own / 128.0, 8);
-      }
+  const Experts v3 = experts("deepseek-v3", "");
+  ASSERT_EQ(v3.groups, 8);
+  const Experts v2 = experts("deepseek-v3", R"("count": 160, "top_k": 6, "groups": 8, "group_top_k": 3)");
+  for (const Experts& grouped : {v3, v2}) {
+    for (const auto& [places, by_rule] : places_by_rule(grouped, {1, 2, 4, 8, 16, 32})) {
+      EXPECT_NEAR(grouped.places_of_token(places) / by_rule, 1.0, 0.05) << grouped.count << ", " << places << " places";
     }
-    EXPECT_NEAR(limited.places_of_token(places), reached / choices, 1e-9) << places << " places";
   }
-  EXPECT_NEAR(limited.places_of_token(4), 2.91, 0.005);
+  EXPECT_NEAR(v3.places_of_token(4), 3.13, 0.005);
+  EXPECT_NEAR(v3.places_of_token(8), 4.0, 0.05);
   const auto any = [](double places) { return places * (1 - std::pow(1 - 1 / places, 8)); };
-  EXPECT_NEAR(limited.places_of_token(6), any(6), 1e-12);
-  EXPECT_NEAR(experts(0, 0).places_of_token(4), any(4), 1e-12);
-  EXPECT_NEAR(experts(8, 8).places_of_token(4), any(4), 1e-12);
+  EXPECT_NEAR(v3.places_of_token(6), any(6), 1e-12) << "neither whole groups nor parts of one";
+  EXPECT_NEAR(experts("deepseek-v3", R"("groups": 8, "group_top_k": 8)").places_of_token(4), any(4), 1e-12);
+  for (const char* none : {R"("groups": 0)", R"("groups": 1)"}) {
+    const Experts from_all = experts("deepseek-v3", none);
+    EXPECT_NEAR(from_all.places_of_token(4), any(4), 1e-12) << none;
+    EXPECT_EQ(from_all.group_top_k, 0) << none;
+  }
   const auto complaint = [](const std::string& figures) {
     return complaint_about(R"({"model": {"name": "deepseek-v3", "experts": {)" + figures +
                            R"(}}, "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})")
@@ -180,7 +215,10 @@ TEST(Experts, GroupsKeepTokensTogether) {
   EXPECT_EQ(complaint(R"("groups": 7)"), "model.experts.groups");
   EXPECT_EQ(complaint(R"("group_top_k": 9)"), "model.experts.group_top_k");
   EXPECT_EQ(complaint(R"("groups": 64, "group_top_k": 1)"), "model.experts.group_top_k");
-  EXPECT_EQ(complaint(R"("groups": 0)"), "model.experts.group_top_k");
+  EXPECT_EQ(complaint_about(R"({"model": {"name": "mixtral-8x7b", "experts": {"group_top_k": 2}}, "cluster": "dgx-h100",
+                                "layout": {"global_batch_size": 8}})")
+                .field,
+            "model.experts.group_top_k");
 }
 
 // deepseek-ai/DeepEP, normal kernels: 4096 tokens of 7168 features to the top 8 experts, at most 4 nodes, dispatched in
