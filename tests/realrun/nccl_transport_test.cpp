@@ -330,6 +330,95 @@ TEST(NcclOrder, MemoryThatIsHandedBackTooEarlyIsFound) {
   EXPECT_TRUE(tells(faults, "memory is handed back while queue 1 may use it"));
 }
 
+// The one wait that a message needs, by luck long over when its buffer is read.
+TEST(NcclOrder, AReceiveThatHappenedToBeThereIsFound) {
+  for (const bool waits : {true, false}) {
+    const Faults faults =
+        faults_of([&](NcclTransport& transport, QueuedDevice& device, FakeNccl&, const Group&, const Group&) {
+          transport.connect({{0, 1}});
+          const Buffer message = device.allocate(4);
+          if (transport.rank() == 0) transport.send(1, {}, message);
+          if (transport.rank() != 1) return;
+          const Request request = transport.receive(0, {}, message);
+          if (waits) transport.wait(request);
+          while (!request->arrival()->moment->reached()) std::this_thread::sleep_for(100us);
+          const Buffer read = device.allocate(4);
+          device.copy(message, read);
+        });
+    EXPECT_EQ(tells(faults, "rank 1: queues 0 and "), !waits);
+    EXPECT_EQ(faults.empty(), waits);
+  }
+}
+
+// What the host found done it may hand back, and whoever gets it then is in order.
+TEST(NcclOrder, MemoryOfWhatWasFoundDoneMayBeHandedBack) {
+  const Faults faults = faults_of([](NcclTransport&, QueuedDevice& device, FakeNccl&, const Group&, const Group&) {
+    const Buffer to = device.allocate(4);
+    for (int time = 0; time < 3; ++time) {
+      const Buffer from = device.allocate(4);
+      device.wait(Queue::kSend, device.record(Queue::kCompute));
+      device.copy(Queue::kSend, from, to);
+      const std::shared_ptr<Moment> end = device.record(Queue::kSend);
+      while (!end->reached()) std::this_thread::sleep_for(100us);
+    }
+  });
+  EXPECT_EQ(faults, Faults{});
+}
+
+TEST(NcclOrder, ACommunicatorInTwoQueuesIsFound) {
+  for (const bool ordered : {true, false}) {
+    const Faults faults =
+        faults_of([&](NcclTransport&, QueuedDevice& device, FakeNccl& nccl, const Group&, const Group&) {
+          const NcclApi::Communicator communicator = nccl.join(nccl.new_id(), 1, 0, 0);
+          const Buffer values[] = {device.allocate(4), device.allocate(4)};
+          std::shared_ptr<Moment> before = device.record(Queue::kCompute);
+          const std::shared_ptr<Moment> allocated = before;
+          for (const Queue queue : {Queue::kSend, Queue::kReceive}) {
+            const Buffer& value = values[queue == Queue::kSend ? 0 : 1];
+            device.wait(queue, ordered ? before : allocated);
+            nccl.collect({.kind = CollectiveKind::kAllReduce, .input = value, .output = value}, communicator,
+                         &device.of(queue));
+            before = device.record(queue);
+            device.wait(Queue::kCompute, before);
+          }
+        });
+    EXPECT_EQ(tells(faults, "queues 2 and 1 use the same memory"), !ordered);
+    EXPECT_EQ(faults.empty(), ordered);
+  }
+}
+
+// Two hosts that each wait for a message before they queue what the other waits for.
+TEST(NcclOrder, HostsThatWaitForEachOtherAreFound) {
+  for (const bool waits : {true, false}) {
+    const int communicators[2] = {};
+    std::vector<std::shared_ptr<OrderLog>> logs;
+    for (const int rank : {0, 1}) {
+      OrderLog& log = *logs.emplace_back(std::make_shared<OrderLog>());
+      for (const int turn : {rank, 1 - rank}) {
+        NcclPart part{.communicator = &communicators[turn], .members = 2, .message = true, .blocks = 1};
+        (rank == turn ? part.sends : part.receives).emplace_back(turn, 1 - turn, 4);
+        log.nccl(kQueues + turn, {}, std::move(part));
+        log.saw(log.record(kQueues + turn), waits);
+      }
+    }
+    EXPECT_EQ(tells(order_faults(logs), "gets no further than a message"), waits);
+  }
+}
+
+TEST(NcclOrder, WaitsOfTheHostAreLogged) {
+  NcclRuns runs(2);
+  runs.log_order();
+  runs.run([&](NcclTransport& transport, QueuedDevice&) {
+    transport.connect({{0, 1}});
+    transport.run(transport.form_group(Axis::kData, {0, 1}), {.kind = CollectiveKind::kBarrier});
+    const auto entries = runs.logs()[static_cast<std::size_t>(transport.rank())]->entries();
+    const auto waited = std::count_if(entries.begin(), entries.end(), [](const OrderLog::Entry& entry) {
+      return entry.kind == OrderLog::Entry::Kind::kWaited;
+    });
+    EXPECT_EQ(waited, 3);  // either direction's first message, and the barrier
+  });
+}
+
 TEST(NcclOrder, AMomentThatNobodyRecordedIsFound) {
   const Faults faults = faults_of([](NcclTransport&, QueuedDevice& device, FakeNccl&, const Group&, const Group&) {
     device.wait(Queue::kSend, std::make_shared<QueuedMoment>());
@@ -349,14 +438,40 @@ TEST(NcclOrder, AMomentInAnOpenGroupIsFound) {
   EXPECT_TRUE(tells(faults, "queue 1 is given something while a group of NCCL's is open"));
 }
 
+// Of another size, with another root, another operation.
 TEST(NcclOrder, OperationsThatDoNotFitAreFound) {
-  const Faults faults =
-      faults_of([](NcclTransport& transport, QueuedDevice& device, FakeNccl&, const Group& one, const Group&) {
-        const Buffer values = device.allocate(8);
-        const Buffer part = values.slice(0, transport.rank() == 0 ? 8 : 4);
-        transport.run(one, {.kind = CollectiveKind::kBroadcast, .input = part, .output = part, .root = 1});
-      });
-  EXPECT_TRUE(tells(faults, "members meet with "));
+  using Change = void (*)(Collective & of_one);
+  const Change changes[] = {[](Collective& of_one) { of_one.input = of_one.output = of_one.output.slice(0, 4); },
+                            [](Collective& of_one) { of_one.root = 2; },
+                            [](Collective& of_one) {
+                              of_one.kind = CollectiveKind::kAllReduce;
+                              of_one.reduction = Reduction::kMax;
+                            }};
+  for (const Change change : changes) {
+    const Faults faults =
+        faults_of([&](NcclTransport& transport, QueuedDevice& device, FakeNccl&, const Group& one, const Group&) {
+          const Buffer values = device.allocate(8);
+          Collective collective{.kind = CollectiveKind::kBroadcast, .input = values, .output = values, .root = 1};
+          if (change == changes[2]) collective.kind = CollectiveKind::kAllReduce;
+          if (transport.rank() == 0) change(collective);
+          transport.run(one, collective);
+        });
+    EXPECT_TRUE(tells(faults, "members meet with "));
+  }
+}
+
+// Two that give each other a part each are in a collective, which holds as much of the GPU as NCCL takes.
+TEST(NcclOrder, AnExchangeOfTwoIsNoMessage) {
+  NcclRuns runs(2);
+  runs.log_order();
+  runs.run([](NcclTransport& transport, QueuedDevice& device) {
+    const Group both = transport.form_group(Axis::kTensor, {0, 1});
+    transport.run(both, {.kind = CollectiveKind::kAllToAll, .input = device.allocate(8), .output = device.allocate(8)});
+    device.settle();
+  });
+  for (const auto& log : runs.logs()) {
+    for (const OrderLog::Entry& entry : log->entries()) EXPECT_FALSE(entry.part.message);
+  }
 }
 
 TEST(NcclOrder, ACommunicatorThatWasLeftIsNotUsed) {

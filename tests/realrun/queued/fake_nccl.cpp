@@ -121,11 +121,19 @@ void carry_out(FakeMember* member, const FakePart& part) {
 NcclPart logged(const FakeMember& member, const FakePart& part) {
   NcclPart result{.communicator = member.communicator.get(),
                   .members = member.communicator->members,
-                  .message = !part.collective && member.communicator->members == 2,
+                  .message = part.sends.size() + part.receives.size() == 1,
                   .blocks = member.blocks};
+  // One operation of a communicator after the other: each has it to itself.
+  OrderLog::note_use(&member, 1, true);
   if (part.collective) {
     const std::size_t bytes = part.kind == CollectiveKind::kReduceScatter ? part.output_bytes : part.input_bytes;
-    result.what = std::to_string(static_cast<int>(part.kind)) + " of " + std::to_string(bytes) + " bytes";
+    const auto number = [](auto value) { return std::to_string(static_cast<int>(value)); };
+    result.what = std::string(name_of(part.kind)) + " of " + std::to_string(bytes) + " bytes";
+    if (part.kind == CollectiveKind::kBroadcast) {
+      result.what += ", root " + number(part.root);
+    } else if (part.kind != CollectiveKind::kAllGather) {
+      result.what += ", element " + number(part.element) + ", reduction " + number(part.reduction);
+    }
     OrderLog::note_use(part.input, part.input_bytes, false);
     OrderLog::note_use(part.output, part.output_bytes, true);
   }

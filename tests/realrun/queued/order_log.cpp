@@ -26,7 +26,7 @@ struct Stamp {
 
   bool is_before(const Clock& clock) const {
     const auto found = clock.find(queue);
-    return found != clock.end() && found->second >= count;
+    return count == 0 || (found != clock.end() && found->second >= count);
   }
 };
 
@@ -94,11 +94,14 @@ void find_races(int rank, const std::vector<OrderLog::Entry>& entries, std::set<
   std::map<int, Clock> queues;
   std::map<std::size_t, Clock> moments;
   Clock host;
+  Clock seen;  // what the host happened to find done: in another run it need not be
   Shadow memory;
   for (const OrderLog::Entry& entry : entries) {
     Clock& clock = queues[entry.queue];
     switch (entry.kind) {
       case Kind::kSaw:
+        join(seen, moments[entry.moment]);
+        break;
       case Kind::kWaited:
         join(host, moments[entry.moment]);
         break;
@@ -112,10 +115,13 @@ void find_races(int rank, const std::vector<OrderLog::Entry>& entries, std::set<
       case Kind::kReleased: {
         Clock next = queues[kCompute];
         join(next, host);
+        join(next, seen);
         for (const MemoryUse& use : entry.uses) {
           const int queue = memory.conflict(use, next);
           if (queue >= 0)
             faults.insert(fmt::format("rank {}: memory is handed back while queue {} may use it", rank, queue));
+          // Whoever gets it is behind the computation as it is now, and behind nothing else: all else is done.
+          memory.keep(use, {kCompute, next[kCompute]});
         }
         break;
       }

@@ -24,7 +24,7 @@ struct NcclPart {
   int members = 0;
   bool message = false;   ///< may be posted ahead: what it holds of the GPU is its own
   int blocks = 0;         ///< of the GPU that it holds until all have come; 0: as many as NCCL takes
-  std::string what = {};  ///< of collectives: kind and bytes, the same for all members
+  std::string what = {};  ///< of collectives: kind, bytes, root or reduction, the same for all members
   std::vector<std::tuple<int, int, std::size_t>> sends = {};  ///< from, to, bytes
   std::vector<std::tuple<int, int, std::size_t>> receives = {};
 };
@@ -53,7 +53,8 @@ class OrderLog {
   std::size_t record(int queue);
   /// Whether the moment was recorded here: a stream that waits for another event waits for nothing.
   bool wait(int queue, const OrderLog* recorded_by, std::size_t moment);
-  /// The host knows that the moment was reached; `waited`: it has not come further until then.
+  /// The host knows that the moment was reached; `waited`: it has not come further until then. What it only found out
+  /// lets it hand memory back, and orders nothing else.
   void saw(std::size_t moment, bool waited);
   void released(const void* address, std::size_t bytes);
 
@@ -72,20 +73,20 @@ class OrderLog {
 
 /// The narrowest GPU that a run must get through on: kernels of NCCL's hold their blocks until all members have come.
 struct NarrowGpu {
-  int connections =
-      32;  ///< queues of the GPU that streams share: what stands behind waits (CUDA_DEVICE_MAX_CONNECTIONS)
+  /// Queues of the GPU that streams share: what stands behind waits (CUDA_DEVICE_MAX_CONNECTIONS).
+  int connections = 32;
   int multiprocessors = 56;  ///< a block each; an A30's
   int collective_blocks = 32;
 };
 
 /// What is wrong with the order of those ranks' work, each once, named by rank and queue; nothing where all is well:
 /// - misuses;
-/// - memory that two queues use, one of them writing, where no moment orders the two;
+/// - memory, or a communicator, that two queues use, one of them writing, where no moment orders the two;
 /// - memory handed back while a queue other than the computation may still use it;
 /// - members of a communicator whose operations do not fit each other;
-/// - a run that gets no further on the narrow GPU, where the collectives of a rank come one after the other in the
-/// order
-///   of the calls (NCCL user guide, "Using multiple NCCL communicators concurrently") and streams share connections.
+/// - a run that gets no further on the narrow GPU, where streams share connections and the collectives of a rank come
+///   one after the other, in the order of the calls (NCCL user guide, "Using multiple NCCL communicators
+///   concurrently").
 std::vector<std::string> order_faults(const std::vector<std::shared_ptr<OrderLog>>& ranks, const NarrowGpu& gpu = {});
 
 }  // namespace flopcast::realrun
