@@ -26,14 +26,18 @@ class OnGpu : public testing::Test {
     }
   }
 
-  static void check(void (*check_kernel)(const KernelsUnderTest&), GemmPrecision precision, double tolerance) {
+  // `least`: see KernelsUnderTest::least_product_error.
+  static void check(void (*check_kernel)(const KernelsUnderTest&), GemmPrecision precision, double tolerance,
+                    double least = 0) {
     const auto gpu = cuda::share_gpu(0, 1, cuda::Partition::kWhole, precision);
     const auto rank = gpu->make_rank(0);
     check_kernel({.device = rank->device(),
                   .kernels = rank->kernels(),
                   .tolerance = 1e-5,
                   .product_tolerance = tolerance,
-                  .largest = 1000});
+                  .largest = 1000,
+                  .least_product_error = least,
+                  .stream = rank->stream(Queue::kCompute)});
   }
 };
 
@@ -53,6 +57,11 @@ TEST_F(OnGpu, ProductsInBf16) {
 TEST_F(OnGpu, ProductsIn8Bits) {
   const bool has_fp8 = cuda::precision_on(cuda::open_gpu(0), GemmPrecision::kFp8) == GemmPrecision::kFp8;
   check(has_fp8 ? check_float8_products : check_products, GemmPrecision::kFp8, 1e-2);
+}
+
+// Converting to 8 bits needs no tensor cores of theirs.
+TEST_F(OnGpu, NumbersOf8BitsAreThoseOfTheSpecification) {
+  check(check_float8_numbers, GemmPrecision::kFp32, 1e-5);
 }
 
 TEST_F(OnGpu, Elementwise) {
@@ -84,7 +93,7 @@ TEST_F(OnGpu, Attention) {
 }
 
 TEST_F(OnGpu, AttentionOnTensorCores) {
-  check(check_attention, GemmPrecision::kBf16, 1e-2);
+  check(check_attention, GemmPrecision::kBf16, 1e-2, 1e-5);
 }
 
 TEST_F(OnGpu, Embedding) {
@@ -137,6 +146,18 @@ TEST_F(OnGpu, LossesOfTheMatrixInBf16) {
   for (const MatrixCase& one : schedules_by_layouts()) {
     expect_losses(one.plan, one.name, GemmPrecision::kBf16, 2e-2);
   }
+}
+
+// Sizes of the matrix are no multiples of 16: wider heads, longer sequences.
+TEST_F(OnGpu, LossesIn8Bits) {
+  const bool has_fp8 = cuda::precision_on(cuda::open_gpu(0), GemmPrecision::kFp8) == GemmPrecision::kFp8;
+  if (!has_fp8) GTEST_SKIP() << "this GPU multiplies no 8 bits";
+  MatrixCase one = schedules_by_layouts().front();
+  one.plan.network.hidden *= 16;
+  one.plan.network.ffn *= 16;
+  one.plan.network.sequence = 16;
+  one.plan.network.position_rows = 16;
+  expect_losses(one.plan, one.name, GemmPrecision::kFp8, 5e-2);
 }
 
 TEST_F(OnGpu, PartsOfTheirOwnTrainAlike) {

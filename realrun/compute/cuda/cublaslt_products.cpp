@@ -148,10 +148,7 @@ class CublasLtProducts : public MatrixProducts {
   void multiply(const Product& product, const void* a, const void* b, void* result, float factor) override {
     const Plan& plan = plan_for(product, a, b, result);
     const float keep = product.accumulate ? 1.0F : 0.0F;
-    if (product.factors == Factors::kFloat8) {
-      describe(plan, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(product.b_scale));
-      describe(plan, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(product.a_scale));
-    }
+    if (product.factors == Factors::kFloat8) describe_scales(plan, product);
     library_->check(
         library_->matmul(handle_, plan.description, &factor, b, plan.b, a, plan.a, &keep, result, plan.result, result,
                          plan.result, &plan.algorithm, workspace_, kWorkspaceBytes, stream_),
@@ -163,8 +160,8 @@ class CublasLtProducts : public MatrixProducts {
 
   const Plan& plan_for(const Product& product, const void* a, const void* b, const void* result) {
     const int form = (product.a_transposed ? 1 : 0) | (product.b_transposed ? 2 : 0) | (product.narrow ? 4 : 0) |
-                     (product.accumulate ? 8 : 0) | (product.a_wide ? 16 : 0) | (product.b_wide ? 32 : 0) |
-                     (static_cast<int>(product.factors) << 6);
+                     (product.accumulate ? 8 : 0) | (product.a_wide ? 16 : 0) |
+                     (static_cast<int>(product.factors) << 5);
     const Key key{product.m, product.n, product.k, form, alignment_of(a), alignment_of(b), alignment_of(result)};
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
@@ -173,7 +170,6 @@ class CublasLtProducts : public MatrixProducts {
 
   Plan make_plan(const Product& product, const Key& key) {
     const cudaDataType_t type = names_of(product.factors).type;
-    const auto type_of = [type](bool wide) { return wide ? CUDA_R_8F_E5M2 : type; };
     const bool tf32 = settings_.tf32 && product.factors == Factors::kFloat32;
     Plan plan;
     library_->check(library_->create_description(&plan.description,
@@ -185,8 +181,8 @@ class CublasLtProducts : public MatrixProducts {
       describe(plan, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<std::int32_t>(settings_.multiprocessors));
     }
     if (product.factors == Factors::kFloat8) describe_float8(plan, product);
-    plan.a = layout(type_of(product.a_wide), product.m, product.k, product.a_transposed);
-    plan.b = layout(type_of(product.b_wide), product.k, product.n, product.b_transposed);
+    plan.a = layout(product.a_wide ? CUDA_R_8F_E5M2 : type, product.m, product.k, product.a_transposed);
+    plan.b = layout(type, product.k, product.n, product.b_transposed);
     plan.result = layout(result_type(product), product.m, product.n, false);
     choose_algorithm(plan, product, key);
     return plan;
@@ -195,9 +191,16 @@ class CublasLtProducts : public MatrixProducts {
   // As training multiplies them: sums in the tensor cores' own width, of gradients in 32 bits (Transformer Engine's
   // default). Without scale pointers the scales are one.
   void describe_float8(const Plan& plan, const Product& product) const {
-    FLOPCAST_CHECK(product.b_transposed && !product.a_transposed && !(product.a_wide && product.b_wide));
-    const bool of_gradients = product.a_wide || product.b_wide;
-    describe(plan, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(of_gradients ? 0 : 1));
+    FLOPCAST_CHECK(product.b_transposed && !product.a_transposed);
+    describe(plan, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(product.a_wide ? 0 : 1));
+    // Before an algorithm is chosen: not every one can scale.
+    describe_scales(plan, product);
+  }
+
+  // Of the matrices as cuBLASLt has them: the other way round.
+  void describe_scales(const Plan& plan, const Product& product) const {
+    describe(plan, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(product.b_scale));
+    describe(plan, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(product.a_scale));
   }
 
   template <class Value>

@@ -235,8 +235,8 @@ class CudaKernels : public Kernels<float> {
     product.a_transposed = false;
     product.b_transposed = true;
     product.factors = Factors::kFloat8;
+    FLOPCAST_CHECK(b.float8 == Float8::kE4m3);
     product.a_wide = a.float8 == Float8::kE5m2;
-    product.b_wide = b.float8 == Float8::kE5m2;
     product.a_scale = floats(left.scale);
     product.b_scale = floats(right.scale);
     products_.multiply(product, left.values.address(), right.values.address(), result.data, factor);
@@ -247,9 +247,10 @@ class CudaKernels : public Kernels<float> {
   };
   InFloat8 in_float8(const MatrixView<const float>& view, bool flips) {
     if (!view.lasting) return round_to_float8(view, flips);
-    const auto [kept, is_new] = float8_weights_.try_emplace({view.data, view.rows * view.columns, flips});
-    if (is_new) kept->second = round_to_float8(view, flips);
-    return kept->second;
+    const std::tuple key{view.data, view.rows * view.columns, flips};
+    const auto kept = float8_weights_.find(key);
+    if (kept != float8_weights_.end()) return kept->second;
+    return float8_weights_.emplace(key, round_to_float8(view, flips)).first->second;
   }
   InFloat8 round_to_float8(const MatrixView<const float>& view, bool flips) {
     InFloat8 result{device_.reserve(view.rows * view.columns), device_.reserve(sizeof(float))};
@@ -260,9 +261,10 @@ class CudaKernels : public Kernels<float> {
   }
   Buffer rounded(const MatrixView<const float>& view) {
     if (!view.lasting) return round(view);
-    const auto [kept, is_new] = rounded_weights_.try_emplace({view.data, view.rows * view.columns});
-    if (is_new) kept->second = round(view);
-    return kept->second;
+    const std::pair key{view.data, view.rows * view.columns};
+    const auto kept = rounded_weights_.find(key);
+    if (kept != rounded_weights_.end()) return kept->second;
+    return rounded_weights_.emplace(key, round(view)).first->second;
   }
   Buffer round(const MatrixView<const float>& view) {
     const std::size_t count = view.rows * view.columns;

@@ -27,10 +27,9 @@ struct Product {
   Factors factors = Factors::kFloat32;
   /// Whether the result has 16 bits, as the factors have or bf16 where they have 8; else it has 32.
   bool narrow = false;
-  /// Of factors of 8 bits: e5m2 instead of e4m3, not both of them; and numbers in the device's memory that they are
-  /// multiplied by, null for one.
+  /// Of factors of 8 bits: a in e5m2 instead of e4m3; and numbers in the device's memory that they are multiplied by,
+  /// null for one.
   bool a_wide = false;
-  bool b_wide = false;
   const float* a_scale = nullptr;
   const float* b_scale = nullptr;
 };

@@ -1,3 +1,5 @@
+#include <initializer_list>
+
 #include "realrun/compute/cuda/attention_code.cuh"
 
 // Attention on tensor cores, with factors in bfloat16: tiles, softmax and its correction as in attention.cu, the order
@@ -351,9 +353,18 @@ void queue_tensor_gradients(const float* qkv, const Given& given, float* dqkv, A
               Tile<kWidth>::bytes(2 * kTensorRows + 2 * kKeys), stream, qkv, given, dqkv, size);
 }
 
+// Heads of whole fours are loaded by 16 bytes.
+void check_alignment(const char* name, AttentionSize size, std::initializer_list<const float*> loaded) {
+  for (const float* matrix : loaded) {
+    if (size.head_dim % 4 == 0 && reinterpret_cast<std::uintptr_t>(matrix) % sizeof(float4) != 0)
+      check(cudaErrorMisalignedAddress, name);
+  }
+}
+
 }  // namespace
 
 void tensor_attention(const float* qkv, float* output, float* logsumexp, AttentionSize size, cudaStream_t stream) {
+  check_alignment("tensor_attention", size, {qkv});
   if (size.head_dim <= 16) return queue_tensor_forward<16, 64>(qkv, output, logsumexp, size, stream);
   if (size.head_dim <= 32) return queue_tensor_forward<32, 64>(qkv, output, logsumexp, size, stream);
   if (size.head_dim <= 64) return queue_tensor_forward<64, 64>(qkv, output, logsumexp, size, stream);
@@ -364,6 +375,7 @@ void tensor_attention(const float* qkv, float* output, float* logsumexp, Attenti
 void tensor_attention_gradient(const float* qkv, const float* output, const float* logsumexp, const float* dy,
                                float* projection, float* dqkv, AttentionSize size, cudaStream_t stream) {
   if (size.head_dim > kLargestHead) return check(cudaErrorInvalidValue, "tensor_attention_gradient");
+  check_alignment("tensor_attention_gradient", size, {qkv, dy});
   queue_projection(output, dy, projection, size, stream);
   const Given given{logsumexp, dy, projection};
   if (size.head_dim <= 16) return queue_tensor_gradients<16, 64, 64>(qkv, given, dqkv, size, stream);

@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "realrun/compute/cuda/launch.hpp"
 #include "realrun/compute/host_device.hpp"
 
 namespace flopcast::realrun {
@@ -158,6 +161,64 @@ void check_float8_products(const KernelsUnderTest& test) {
     EXPECT_LT(error_of(Float8::kE4m3, Float8::kNo, kInner), 0.005);
     EXPECT_LT(error_of(Float8::kE4m3, Float8::kE4m3, kInner - 1), 0.005) << "no multiple of 16";
   }
+}
+
+// Bits of OCP's specification of 8-bit floats, table 2; the largest number of a matrix becomes the format's.
+void check_float8_numbers(const KernelsUnderTest& test) {
+  using Bits = std::vector<std::uint8_t>;
+  const auto buffer_of = [&](const Values& values) {
+    const Buffer buffer = test.device.reserve(values.size() * sizeof(float));
+    test.device.upload(reinterpret_cast<const std::byte*>(values.data()), buffer);
+    return buffer;
+  };
+  const auto bits_of = [&](const Values& values, std::size_t rows, cuda::Float8Format format, float& undoes) {
+    constexpr std::size_t kWord = 4;
+    const Buffer from = buffer_of(values);
+    const Buffer scratch = test.device.reserve(cuda::kFloat8Scratch * sizeof(float));
+    const Buffer to = test.device.reserve((values.size() + kWord - 1) / kWord * kWord);
+    const Buffer scale = test.device.reserve(sizeof(float));
+    const auto floats = [](const Buffer& buffer) { return reinterpret_cast<float*>(buffer.address()); };
+    cuda::to_float8(floats(from), {rows, values.size() / rows}, format, floats(scratch), to.address(), floats(scale),
+                    static_cast<cudaStream_t>(test.stream));
+    test.device.download(scale, reinterpret_cast<std::byte*>(&undoes));
+    Bits bits(values.size());
+    test.device.download(to.slice(0, bits.size()), reinterpret_cast<std::byte*>(bits.data()));
+    return bits;
+  };
+  float scale = 0;
+  // The largest, one, the smallest normal, the largest and smallest subnormal number, and one between two.
+  const Values e4m3 = {448.0F, -1.0F, 0.015625F, 0.875F * 0.015625F, 0.001953125F, 1.0625F};
+  EXPECT_EQ(bits_of(e4m3, 2, {}, scale), (Bits{0x7e, 0xb8, 0x08, 0x07, 0x01, 0x38}));
+  EXPECT_EQ(scale, 1.0F);
+  EXPECT_EQ(bits_of(e4m3, 2, {.wide = false, .flips = true}, scale), (Bits{0x7e, 0x07, 0xb8, 0x01, 0x08, 0x38}));
+  const Values e5m2 = {57344.0F, -1.0F, 6.103515625e-05F, 0.75F * 6.103515625e-05F, 0.0F, 1.375F};
+  EXPECT_EQ(bits_of(e5m2, 2, {.wide = true, .flips = false}, scale), (Bits{0x7b, 0xbc, 0x04, 0x03, 0x00, 0x3e}));
+  bits_of({896.0F, 1.0F}, 1, {}, scale);
+  EXPECT_EQ(scale, 2.0F);
+  // Nothing, and too little to be scaled up.
+  EXPECT_EQ(bits_of({0.0F, -0.0F, 0.0F, 0.0F}, 1, {}, scale), (Bits{0x00, 0x80, 0x00, 0x00}));
+  EXPECT_EQ(scale, 1.0F);
+  EXPECT_EQ(bits_of({1e-31F, 0.0F, 0.0F, -1e-31F}, 1, {}, scale), (Bits{0x00, 0x00, 0x00, 0x80}));
+  EXPECT_EQ(scale, 1.0F);
+  // What is no number stays none, beside numbers too; an infinite one leaves none.
+  for (const bool wide : {false, true}) {
+    const Bits bits =
+        bits_of({1.0F, std::numeric_limits<float>::quiet_NaN()}, 1, {.wide = wide, .flips = false}, scale);
+    EXPECT_EQ(bits[0], wide ? 0x7b : 0x7e);
+    EXPECT_EQ(bits[1] % 128, 0x7f);
+    EXPECT_EQ(
+        bits_of({1.0F, std::numeric_limits<float>::infinity()}, 1, {.wide = wide, .flips = false}, scale)[1] % 128,
+        0x7f);
+    EXPECT_TRUE(std::isinf(scale));
+  }
+  // More than the blocks have threads: the largest comes last.
+  const std::size_t rows = 300;
+  Values many(rows * 250, 1.0F);
+  many.back() = 896.0F;
+  const Bits bits = bits_of(many, rows, {.wide = false, .flips = true}, scale);
+  EXPECT_EQ(scale, 2.0F);
+  EXPECT_EQ(bits.back(), 0x7e);
+  EXPECT_EQ(std::count(bits.begin(), bits.end(), 0x30), static_cast<std::ptrdiff_t>(many.size()) - 1);
 }
 
 void check_elementwise(const KernelsUnderTest& test) {
@@ -322,11 +383,13 @@ void check_attention(const KernelsUnderTest& test) {
     const auto device_kept = test.kernels.attention(shape, {qkv.device}, y.device);
     const std::string what = "attention, heads of " + std::to_string(size.head_dim);
     with.expect_equal(y, what, test.product_tolerance);
+    EXPECT_GE(with.error(y.host, y.device), test.least_product_error) << what;
     std::vector<Tensor<float>> host_gradient(1);
     std::vector<Tensor<float>> device_gradient(1);
     host().attention_gradient(shape, {qkv.host}, host_kept, dy.host, host_gradient);
     test.kernels.attention_gradient(shape, {qkv.device}, device_kept, dy.device, device_gradient);
     with.expect_equal(host_gradient.front(), device_gradient.front(), "gradient of " + what, test.product_tolerance);
+    EXPECT_GE(with.error(host_gradient.front(), device_gradient.front()), test.least_product_error) << what;
   }
 }
 

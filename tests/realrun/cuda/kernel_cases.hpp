@@ -14,6 +14,8 @@ struct KernelsUnderTest {
   double tolerance = 1e-5;          ///< of relative norm errors, for all that has 32 bits
   double product_tolerance = 1e-5;  ///< the same for products
   int largest = 300;                ///< of the sizes tried
+  double least_product_error = 0;   ///< of products that round their factors: without it they do not
+  void* stream = nullptr;           ///< of the device's computation
 };
 
 // Each compares one kernel with the host's on random inputs, by ‖result − expected‖ / ‖expected‖. Results are poisoned
@@ -22,6 +24,8 @@ struct KernelsUnderTest {
 void check_products(const KernelsUnderTest& test);
 /// Of kernels that multiply in 8 bits.
 void check_float8_products(const KernelsUnderTest& test);
+/// What to_float8() makes of numbers, by OCP's specification; no product is computed.
+void check_float8_numbers(const KernelsUnderTest& test);
 void check_elementwise(const KernelsUnderTest& test);
 void check_row_sums(const KernelsUnderTest& test);
 void check_layer_norm(const KernelsUnderTest& test);

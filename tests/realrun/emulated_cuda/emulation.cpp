@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdlib>
@@ -29,6 +30,7 @@ struct Fiber {
   std::unique_ptr<std::byte[]> stack;
   dim3 place;
   bool ended = false;
+  bool waits_for_block = false;  // else, where it has not ended, for its warp
   alignas(8) std::array<std::byte, 24> given;
 };
 
@@ -77,16 +79,33 @@ void begin(std::size_t index) {
   if (_setjmp(scheduler) == 0) swapcontext(&starter, &fiber.context);
 }
 
-void run_block() {
-  bool alive = true;
-  while (alive) {
-    alive = false;
-    for (std::size_t turn = 0; turn < count; ++turn) {
-      current = launches % 2 == 0 ? turn : count - 1 - turn;
-      if (fibers[current].ended) continue;
-      threadIdx = fibers[current].place;
+// Until all lanes of a warp have ended or wait for the other warps. Whether one waits for them.
+bool run_warp(std::size_t first) {
+  const std::size_t lanes = std::min(kLanes, count - first);
+  bool waits = false;
+  for (bool moves = true; moves;) {
+    moves = false;
+    for (std::size_t turn = 0; turn < lanes; ++turn) {
+      current = first + (launches % 2 == 0 ? turn : lanes - 1 - turn);
+      Fiber& fiber = fibers[current];
+      if (fiber.ended || fiber.waits_for_block) continue;
+      threadIdx = fiber.place;
       resume();
-      alive = alive || !fibers[current].ended;
+      waits = waits || fiber.waits_for_block;
+      moves = true;
+    }
+  }
+  return waits;
+}
+
+void run_block() {
+  const std::size_t warps = (count + kLanes - 1) / kLanes;
+  for (bool alive = true; alive;) {
+    alive = false;
+    for (std::size_t index = 0; index < count; ++index) fibers[index].waits_for_block = false;
+    for (std::size_t turn = 0; turn < warps; ++turn) {
+      const std::size_t warp = launches % 2 == 0 ? turn : warps - 1 - turn;
+      alive = run_warp(warp * kLanes) || alive;
     }
   }
 }
@@ -94,27 +113,36 @@ void run_block() {
 }  // namespace
 
 void meet() {
+  fibers[current].waits_for_block = true;
   leave();
 }
+
+namespace {
+
+void meet_in_warp() {
+  leave();
+}
+
+}  // namespace
 
 void exchange(const void* given, void* received, std::size_t bytes, int offset) {
   if (bytes > sizeof(Fiber::given)) std::abort();
   std::memcpy(fibers[current].given.data(), given, bytes);
   const std::size_t other = current ^ static_cast<std::size_t>(offset);
-  meet();
+  meet_in_warp();
   std::memcpy(received, fibers[other].given.data(), bytes);
-  meet();
+  meet_in_warp();
 }
 
 void gather(const void* given, void* received, std::size_t bytes) {
   if (bytes > sizeof(Fiber::given)) std::abort();
   std::memcpy(fibers[current].given.data(), given, bytes);
   const std::size_t first = current / kLanes * kLanes;
-  meet();
+  meet_in_warp();
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
     std::memcpy(static_cast<std::byte*>(received) + lane * bytes, fibers[first + lane].given.data(), bytes);
   }
-  meet();
+  meet_in_warp();
 }
 
 std::uint32_t rounded_pair(float low, float high) {

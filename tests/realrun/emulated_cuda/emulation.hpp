@@ -8,8 +8,9 @@
 namespace flopcast::emulated {
 
 /// CUDA's kernels on a CPU: the blocks of a launch one after the other, the threads of a block as fibers of this thread
-/// that change places where all of them wait for each other. Every other launch runs them from the last to the first,
-/// so that results which hang on an order nobody has asked for differ.
+/// that change places where they wait for each other: the lanes of a warp where they exchange values, and the warps,
+/// each as far as it comes without the others, at barriers. Every other launch runs both from the last to the first, so
+/// that results which hang on an order nobody has asked for differ.
 
 struct dim3 {
   constexpr dim3(unsigned width = 1, unsigned height = 1, unsigned depth = 1) : x(width), y(height), z(depth) {}
@@ -31,7 +32,7 @@ inline dim3 gridDim;
 
 /// Every thread of the block calls it, or none does.
 void meet();
-/// The value that the thread `offset` away in the warp gave.
+/// The value that the thread `offset` away in the warp gave. Every lane of the warp calls it, and gather(), or none.
 void exchange(const void* given, void* received, std::size_t bytes, int offset);
 /// What the 32 lanes of the warp gave, `bytes` each, one behind the other.
 void gather(const void* given, void* received, std::size_t bytes);

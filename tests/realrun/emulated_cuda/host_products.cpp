@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/text/error.hpp"
@@ -29,9 +30,16 @@ std::vector<float> values_of_float8(const void* matrix, std::size_t count, bool 
   std::vector<float> values;
   for (std::size_t index = 0; index < count; ++index) {
     const int bits = static_cast<const std::uint8_t*>(matrix)[index];
+    // Of the largest exponent e4m3 has numbers up to 448, e5m2 infinity alone.
+    if (bits % 128 > (wide ? 0x7c : 0x7e)) {
+      values.push_back(std::nanf(""));
+      continue;
+    }
     const int exponent = bits % 128 >> digits;
     const int places = bits % (1 << digits) + (exponent == 0 ? 0 : 1 << digits);
-    const float size = std::ldexp(static_cast<float>(places), std::max(exponent, 1) - bias - digits);
+    const float size = wide && bits % 128 == 0x7c
+                           ? std::numeric_limits<float>::infinity()
+                           : std::ldexp(static_cast<float>(places), std::max(exponent, 1) - bias - digits);
     values.push_back(bits >= 128 ? -size : size);
   }
   return values;
@@ -56,11 +64,11 @@ void HostProducts::multiply(const Product& product, const void* a, const void* b
   const std::size_t k = product.k;
   const bool bfloat16 = product.factors == Factors::kBfloat16;
   if (product.factors == Factors::kFloat8) {
-    FLOPCAST_CHECK(product.b_transposed && !product.a_transposed && !(product.a_wide && product.b_wide));
+    FLOPCAST_CHECK(product.b_transposed && !product.a_transposed);
     FLOPCAST_CHECK(m % 16 == 0 && n % 16 == 0 && k % 16 == 0);
     for (const float* scale : {product.a_scale, product.b_scale}) factor *= scale == nullptr ? 1.0F : *scale;
     const std::vector<float> left = values_of_float8(a, m * k, product.a_wide);
-    const std::vector<float> right = values_of_float8(b, k * n, product.b_wide);
+    const std::vector<float> right = values_of_float8(b, k * n, false);
     return realrun::multiply(view(left, m, k, false), view(right, k, n, true), {static_cast<float*>(result), m, n, n},
                              factor, product.accumulate);
   }

@@ -8,9 +8,10 @@ using __nv_fp8_storage_t = std::uint8_t;
 enum __nv_saturation_t { __NV_NOSAT, __NV_SATFINITE };
 enum __nv_fp8_interpretation_t { __NV_E4M3, __NV_E5M2 };
 
-// Finite numbers, to nearest, ties to even; what is too large becomes the largest.
+// To nearest, ties to even; what is too large becomes the largest, and what is no number the one without a sign.
 inline __nv_fp8_storage_t __nv_cvt_float_to_fp8(float value, __nv_saturation_t /*saturates*/,
                                                 __nv_fp8_interpretation_t format) {
+  if (std::isnan(value)) return 0x7f;
   const int digits = format == __NV_E5M2 ? 2 : 3;
   const int bias = format == __NV_E5M2 ? 15 : 7;
   const float size = std::fmin(std::fabs(value), format == __NV_E5M2 ? 57344.0F : 448.0F);
