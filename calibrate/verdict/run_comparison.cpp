@@ -164,7 +164,7 @@ class Comparer {
     view.drawn = asynchronous_ ? steps_of(run_.steps.front(), program_, microbatches(), run_.warmup).drawn : view.step;
     finish(view, "measured");
     // The figure may travel without the notes of the table.
-    if (!run_.conditions.empty()) view.drawn.title += ", ranks share one GPU";
+    if (run_.conditions.find("on one GPU") != std::string::npos) view.drawn.title += ", ranks share one GPU";
     view.step.title = view.drawn.title;
     fill_measured(view.result);
     view.result.communication.pp.total_s = transfers_of(view.step);

@@ -263,6 +263,9 @@ int run_run(const Arguments& arguments, const Streams& streams) {
     std::fputs(fmt::format("note: {}\n", scaled.told).c_str(), streams.err);
     loaded = std::move(scaled.job);
   }
+  if (options.backend() != nullptr && options.backend()->on_gpus) {
+    say_fp8_on_gpus(JobOptions::read(loaded).training, loaded.root);
+  }
   const Job asked = JobOptions::read(loaded);
   if (const auto& finetune = asked.training.finetune; finetune && finetune->base != BaseFormat::kBf16) {
     std::fputs(

@@ -46,9 +46,25 @@ std::string shared_connections(int ranks) {
 
 namespace {
 
-RunOrigin origin_of(const char* backend, const cuda::GpuInfo& gpu, GemmPrecision wanted) {
+// What fp8 means here, and of which products. Empty in another precision.
+std::string float8_conditions(const TrainingPlan& plan, GemmPrecision precision) {
+  if (precision != GemmPrecision::kFp8) return {};
+  const Float8Linears linears = float8_linears(plan);
+  return fmt::format(
+      "in fp8: {} of the 4 linears of a block, each matrix scaled by its own largest magnitude (recipe current); in "
+      "bf16: {}attention and head",
+      linears.count, linears.others.empty() ? "" : linears.others + ", ");
+}
+
+// `tells`: of several processes one warns.
+RunOrigin origin_of(const char* backend, const TrainingPlan& plan, const cuda::GpuInfo& gpu, GemmPrecision wanted,
+                    bool tells) {
   const GemmPrecision precision = cuda::precision_on(gpu, wanted);
-  if (precision != wanted) {
+  if (tells && precision == GemmPrecision::kFp8 && !float8_linears(plan).others.empty()) {
+    complain(fmt::format("warning: products in fp8 want sizes that are multiples of 16: in bf16 are {}",
+                         float8_linears(plan).others));
+  }
+  if (tells && precision != wanted) {
     complain(fmt::format("warning: {}, of compute capability {}.{}, does not multiply in {}: products are in {}",
                          gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10, name_of(wanted),
                          name_of(precision)));
@@ -58,7 +74,12 @@ RunOrigin origin_of(const char* backend, const cuda::GpuInfo& gpu, GemmPrecision
           .dtype = std::string(name_of(precision)),
           .libraries = {{"cuda_driver", gpu.driver_version},
                         {"cuda_runtime", gpu.runtime_version},
-                        {"cublaslt", gpu.cublaslt_version}}};
+                        {"cublaslt", gpu.cublaslt_version}},
+          .conditions = float8_conditions(plan, precision)};
+}
+
+void add_condition(RunOrigin& origin, const std::string& condition) {
+  if (!condition.empty()) origin.conditions = condition + (origin.conditions.empty() ? "" : "; ") + origin.conditions;
 }
 
 std::string conditions_of(const cuda::Gpu& gpu, int ranks) {
@@ -102,8 +123,8 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
   const cuda::Partition wanted = options.gpu.streams ? cuda::Partition::kStreams : cuda::Partition::kGreen;
   const std::unique_ptr<cuda::Gpu> gpu =
       cuda::share_gpu(0, plan.ranks(), wanted, precision, kStepPatience * threads.patience);
-  RunOrigin origin = origin_of("virtual-gpus", gpu->info(), precision);
-  origin.conditions = conditions_of(*gpu, plan.ranks());
+  RunOrigin origin = origin_of("virtual-gpus", plan, gpu->info(), precision, true);
+  add_condition(origin, conditions_of(*gpu, plan.ranks()));
   const std::string shared = shared_connections(plan.ranks());
   if (!shared.empty()) complain(fmt::format("warning: {} virtual devices: {}", plan.ranks(), shared));
   keep_run(options, run, origin, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
@@ -165,12 +186,12 @@ std::string conditions_of(const NcclRun& run) {
       run.options.gpu.one_gpu);
 }
 
-RunOrigin origin_of(const NcclRun& run, const cuda::Gpu& gpu, const NcclApi& nccl) {
-  RunOrigin origin = origin_of("nccl", gpu.info(), run.precision);
+RunOrigin origin_of(const NcclRun& run, const ProcessPlace& place, const cuda::Gpu& gpu, const NcclApi& nccl) {
+  RunOrigin origin = origin_of("nccl", run.prepared.plan, gpu.info(), run.precision, place.rank == 0);
   origin.job = run.prepared.job;
   origin.warmup = run.options.warmup;
   origin.libraries["nccl"] = nccl.version();
-  origin.conditions = conditions_of(run);
+  add_condition(origin, conditions_of(run));
   return origin;
 }
 
@@ -257,7 +278,7 @@ int awaited_messages(const TrainingPlan& plan) {
 void train_as(const NcclRun& run, const ProcessPlace& place, Store& store, cuda::Gpu& gpu, NcclApi& nccl) {
   const std::unique_ptr<cuda::GpuRank> machine = gpu.make_rank(0, awaited_messages(run.prepared.plan) * kMessageBlocks);
   Collection collection(run, store, place);
-  RunOrigin origin = origin_of(run, gpu, nccl);
+  RunOrigin origin = origin_of(run, place, gpu, nccl);
   ResultFile file(run.options.output, [&](const std::string& failure) {
     origin.failure = failure;
     return run_file(run.prepared.plan, collection.results(), origin);

@@ -18,6 +18,7 @@
 #include "model/job/read_job.hpp"
 #include "model/layout/rank_grid.hpp"
 #include "model/units/quantity.hpp"
+#include "sim/files/run_file.hpp"
 
 namespace flopcast::realrun {
 
@@ -294,6 +295,67 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   return plan;
 }
 
+Float8Linears float8_linears(const TrainingPlan& plan) {
+  constexpr int kMultiple = 16;
+  const NetworkSpec& network = plan.network;
+  const HeadLayout heads = network.head_layout();
+  const int tokens = plan.micro_batch_size * network.sequence;
+  const int queries = static_cast<int>(heads.heads * heads.head_dim) / plan.tp;
+  const int width = static_cast<int>(heads.width()) / plan.tp;
+  const int ffn = network.ffn / plan.tp;
+  struct Size {
+    const char* of;
+    int size;
+  };
+  struct Named {
+    const char* name;
+    Size inputs, outputs;
+  };
+  const Size hidden{"hidden size", network.hidden};
+  const Named linears[] = {{"qkv", hidden, {"rows of qkv", width}},
+                           {"output", {"width of all heads", queries}, hidden},
+                           {"up", hidden, {"rows of up", network.gated_mlp ? 2 * ffn : ffn}},
+                           {"down", {"MLP width", ffn}, hidden}};
+  Float8Linears result;
+  std::vector<std::string> names;
+  std::vector<std::string> sizes;
+  for (const Named& linear : linears) {
+    bool fits = true;
+    for (const Size& size : {Size{"tokens of a microbatch", tokens}, linear.inputs, linear.outputs}) {
+      if (size.size % kMultiple == 0) continue;
+      fits = false;
+      const std::string told = fmt::format("{} {}", size.of, size.size);
+      if (std::find(sizes.begin(), sizes.end(), told) == sizes.end()) sizes.push_back(told);
+    }
+    if (fits) continue;
+    --result.count;
+    names.emplace_back(linear.name);
+  }
+  if (!names.empty())
+    result.others = fmt::format("{} ({}{})", fmt::join(names, ", "), fmt::join(sizes, ", "),
+                                plan.tp > 1 ? fmt::format(" a rank of tp {}", plan.tp) : "");
+  return result;
+}
+
+namespace {
+
+// Each matrix is scaled by its own largest magnitude, and nothing but products of linears has 8 bits.
+void check_float8(const Training& training) {
+  if (training.precision != Precision::kFp8) return;
+  const Fp8Recipe recipe = training.fp8_recipe.value_or(Fp8Recipe::kCurrent);
+  require(recipe == Fp8Recipe::kCurrent || recipe == Fp8Recipe::kTensorwise, "training.fp8_recipe",
+          fmt::format("{} is forecast, and not done on GPUs here", name_of(recipe)),
+          "valid for a run: current, tensorwise");
+  const std::pair<const char*, bool> parts[] = {{"training.fp8_parameters", training.stack.fp8_parameters},
+                                                {"training.fp8_attention", training.stack.fp8_attention},
+                                                {"training.fp8_activations", training.stack.fp8_activations}};
+  for (const auto& [key, asked] : parts) {
+    require(!asked, key, "true is forecast, and not done on GPUs here", "valid for a run: false");
+  }
+}
+
+}  // namespace
+
 PreparedRun prepare_run(const LaunchOptions& options) {
   Origins origins;
   nlohmann::json root = nlohmann::json::object();
@@ -302,9 +364,11 @@ PreparedRun prepare_run(const LaunchOptions& options) {
     origins.file = *options.job_file;
   }
   apply_flags(options.flags, root, origins);
-  const PreparedStep step = prepare(read_job(root, origins), read_file);
   RunSettings settings = options.settings;
   settings.on_gpus = options.backend != nullptr && options.backend->on_gpus;
+  if (settings.on_gpus) say_fp8_on_gpus(read_job(root, origins).training, root);
+  const PreparedStep step = prepare(read_job(root, origins), read_file);
+  if (settings.on_gpus) check_float8(step.job.training);
   return {root.dump(), plan_from_job(step, settings), step.job.training.precision};
 }
 

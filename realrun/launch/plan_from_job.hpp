@@ -82,7 +82,15 @@ struct PreparedRun {
   Precision precision = Precision::kFp32;  ///< of the job; what CPUs do is always fp32
 };
 
-/// Reads the job. Throws ConfigError.
+/// Products of 8 bits want sizes that are multiples of 16 (MatrixProducts): how many of a block's four linears have
+/// them on every rank.
+struct Float8Linears {
+  int count = 4;
+  std::string others = {};  ///< the linears that multiply in bf16, with the sizes that keep them from 8 bits; or empty
+};
+Float8Linears float8_linears(const TrainingPlan& plan);
+
+/// Reads the job. Throws ConfigError, on GPUs also for an fp8 that they do not do.
 PreparedRun prepare_run(const LaunchOptions& options);
 
 /// Throws ConfigError for what GPU ranks cannot do: compression, token slices, experts, linear biases, emulated

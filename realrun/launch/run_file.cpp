@@ -119,6 +119,8 @@ std::string run_file(const TrainingPlan& plan, const std::vector<RankResult>& ra
   run.compression = plan.compression.text();
   run.microbatches = plan.microbatches();
   run.micro_batch_size = plan.micro_batch_size;
+  run.learning_rate = plan.optimizer.rate;
+  run.seed = plan.network.seed;
   run.warmup = origin.warmup;
   run.load = {origin.load.wall_s, origin.load.others_cpu_s, origin.load.cores, origin.load.own_cpu_s};
   run.sleep = plan.sleep;

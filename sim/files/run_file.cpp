@@ -152,6 +152,8 @@ OrderedJson record_json(const RunRecord& run) {
           {"compression", run.compression},
           {"microbatches", run.microbatches},
           {"micro_batch_size", run.micro_batch_size},
+          {"learning_rate", run.learning_rate},
+          {"seed", run.seed},
           {"peak_activation_bytes_by_rank", run.peak_activation_bytes},
           {"job", run.job.empty() ? OrderedJson() : OrderedJson::parse(run.job)},
           {"warmup", run.warmup},
@@ -213,6 +215,13 @@ MeasuredRun read_measured_run(std::string_view text, const std::string& file) {
 
 bool computes_on_gpus(std::string_view backend) {
   return backend == "nccl" || backend == "virtual-gpus";
+}
+
+void say_fp8_on_gpus(const Training& training, nlohmann::json& root) {
+  if (training.precision != Precision::kFp8) return;
+  nlohmann::json& said = root["training"];
+  said.emplace("fp8_recipe", name_of(Fp8Recipe::kCurrent));
+  for (const char* key : {"fp8_parameters", "fp8_attention", "fp8_activations"}) said.emplace(key, false);
 }
 
 }  // namespace flopcast

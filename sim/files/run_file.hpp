@@ -3,11 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "model/layout/layout.hpp"
+#include "model/workload/training.hpp"
 #include "sim/program/step_times.hpp"
 #include "sim/timeline.hpp"
 
@@ -99,6 +101,8 @@ struct RunRecord {
   std::string compression;
   int microbatches = 1;
   int micro_batch_size = 1;
+  double learning_rate = 0.0;
+  std::uint64_t seed = 0;  ///< of weights and data
   std::vector<std::size_t> peak_activation_bytes;
   int warmup = 1;
   MeasuredLoad load;
@@ -116,5 +120,9 @@ MeasuredRun read_measured_run(std::string_view text, const std::string& file);
 
 /// Whether ranks of this backend compute on GPUs, with fused attention.
 bool computes_on_gpus(std::string_view backend);
+
+/// Writes into a job in fp8 what such ranks do where it does not say: scales of the tensor at hand (recipe current), 8
+/// bits in the products of linears alone. `training` is what was read of it.
+void say_fp8_on_gpus(const Training& training, nlohmann::json& root);
 
 }  // namespace flopcast

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,8 @@ namespace {
 
 constexpr int kBadUsage = 2;
 constexpr int kEnvironmentFailed = 4;
+constexpr int kDiffers = 1;  // of torch_losses.py, as the next
+constexpr int kLeftOut = 77;
 
 CommandResult run(std::vector<std::string> flags, const CommandOptions& options = {}) {
   std::vector<std::string> words = {FLOPCAST_RUN, (project_folder() / "examples/real-run/job.json").string()};
@@ -96,14 +99,80 @@ TEST(TorchLosses, AreOursWhereTorchIs) {
   const std::string file = testing::TempDir() + "/torch_losses.json";
   ASSERT_EQ(run({"--steps", "2", "-o", file}).exit_code, 0);
   const CommandResult result = run_command({"python3", script, file});
-  constexpr int kLeftOut = 77;
   if (result.exit_code == kLeftOut) {
-    EXPECT_EQ(result.standard_output,
-              "left out: PyTorch and numpy are not on this machine; 2 losses in fp32 to compare\n");
+    EXPECT_EQ(result.standard_output.find("left out: no PyTorch and numpy here ("), 0U) << result.standard_output;
+    EXPECT_NE(result.standard_output.find("); 2 losses in fp32 to compare\n"), std::string::npos);
   } else {
     EXPECT_EQ(result.exit_code, 0) << result.standard_output << result.standard_error;
     EXPECT_NE(result.standard_output.find("| 1 | "), std::string::npos) << result.standard_output;
   }
+}
+
+// A library of PyTorch's that is not there is no traceback.
+TEST(TorchLosses, ABrokenTorchIsNone) {
+  const std::string folder = testing::TempDir() + "/broken_torch";
+  std::filesystem::create_directories(folder);
+  write_text(folder + "/numpy.py", "");
+  write_text(folder + "/torch.py", "raise OSError('libcudart.so.12: cannot open shared object file')\n");
+  const std::string file = testing::TempDir() + "/broken_torch.json";
+  ASSERT_EQ(run({"--steps", "2", "-o", file}).exit_code, 0);
+  CommandOptions options;
+  options.environment["PYTHONPATH"] = folder;
+  const CommandResult result =
+      run_command({"python3", (project_folder() / "tests/gpu/torch_losses.py").string(), file}, options);
+  EXPECT_EQ(result.exit_code, kLeftOut) << result.standard_error;
+  EXPECT_NE(result.standard_output.find("libcudart.so.12"), std::string::npos) << result.standard_output;
+}
+
+// With losses in PyTorch's place: `theirs` is Python, of `ours` and what the network would be trained with.
+CommandResult compare_losses(const std::string& file, const std::string& theirs) {
+  const std::string program =
+      "import sys\n"
+      "sys.dont_write_bytecode = True\n"
+      "sys.path.insert(0, sys.argv.pop(1))\n"
+      "import torch_losses\n"
+      "ours = torch_losses.read_run(sys.argv[1])[4]\n"
+      "torch_losses.torch = torch_losses\n"
+      "torch_losses.train = lambda model, samples, chunk, steps, rate, seed: " +
+      theirs + "\ntorch_losses.main()\n";
+  return run_command({"python3", "-c", program, (project_folder() / "tests/gpu").string(), file});
+}
+
+TEST(TorchLosses, WhatDiffersIsFound) {
+  const std::string file = testing::TempDir() + "/torch_losses_differ.json";
+  ASSERT_EQ(run({"--steps", "3", "--seed", "5", "--learning-rate", "0.002", "-o", file}).exit_code, 0);
+  const std::string text = read_text(file);
+  const auto variant = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    for (std::size_t at = 0; (at = changed.find(from, at)) != std::string::npos; at += to.size()) {
+      changed.replace(at, from.size(), to);
+    }
+    EXPECT_NE(changed, text) << from;
+    write_text(file, changed);
+  };
+  EXPECT_EQ(compare_losses(file, "ours").exit_code, 0);
+  EXPECT_EQ(compare_losses(file, "ours if seed == 5 and abs(rate - 0.002) < 1e-8 else []").exit_code, 0);
+  EXPECT_EQ(compare_losses(file, "[1.001 * loss for loss in ours]").exit_code, kDiffers);
+  const CommandResult none = compare_losses(file, "[ours[0], float('nan'), ours[2]]");
+  EXPECT_EQ(none.exit_code, kDiffers);
+  EXPECT_EQ(none.standard_error, "error: PyTorch: the loss of step 1 is no finite number\n");
+  // In bf16 losses may be as far apart as a rate that is twice too high puts them; changes may not.
+  variant("\"dtype\":\"fp32\"", "\"dtype\":\"bf16\"");
+  EXPECT_EQ(compare_losses(file, "[1.001 * loss for loss in ours]").exit_code, 0);
+  const CommandResult half = compare_losses(file, "[ours[0] + (loss - ours[0]) / 2 for loss in ours]");
+  EXPECT_EQ(half.exit_code, kDiffers) << half.standard_output;
+  EXPECT_NE(half.standard_output.find("of 2e-02 allowed; their changes by 1.0e+00 of the largest, of 2e-01"),
+            std::string::npos)
+      << half.standard_output;
+  const std::size_t loss = text.find("\"loss\":") + 7;
+  variant(text.substr(loss, text.find(',', loss) - loss), "null");
+  const CommandResult diverged = compare_losses(file, "ours");
+  EXPECT_EQ(diverged.exit_code, kDiffers);
+  EXPECT_EQ(diverged.standard_error, "error: " + file + ": the loss of step 0 is no finite number\n");
+  variant("\"compression\":\"none\"", "\"compression\":\"8bit\"");
+  const CommandResult lossy = compare_losses(file, "ours");
+  EXPECT_EQ(lossy.exit_code, kBadUsage);
+  EXPECT_NE(lossy.standard_error.find("run.compression: 8bit leaves out"), std::string::npos) << lossy.standard_error;
 }
 
 TEST(TorchLosses, WhatIsNotComparedIsSaid) {
@@ -181,6 +250,10 @@ TEST(GpuPrograms, WhatGpusCannotDoIsRefusedFirst) {
   EXPECT_EQ(result.exit_code, kBadUsage) << result.standard_error;
   EXPECT_NE(result.standard_error.find("layout.compression: 8bit is not done on GPUs"), std::string::npos)
       << result.standard_error;
+  const CommandResult recipe = run({"--backend", "virtual-gpus", "--training.precision", "fp8", "--training.fp8_recipe",
+                                    "delayed", "--cluster.device", "h200"});
+  EXPECT_EQ(recipe.exit_code, kBadUsage) << recipe.standard_error;
+  EXPECT_NE(recipe.standard_error.find("training.fp8_recipe: delayed"), std::string::npos) << recipe.standard_error;
 }
 
 }  // namespace

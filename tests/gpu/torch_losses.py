@@ -1,18 +1,22 @@
 """Trains the network of a run under PyTorch, from the same weights on the same data, and compares losses.
 
 Reads the file that `flopcast run -o` wrote; everything is in 32 bits, on the GPU where torch has one. Prints a Markdown
-table. Leaves with 1 where a loss is further away than the precision of the run explains, with 2 where the file is none
-or its model has what is not compared here, with 77 where PyTorch or numpy is missing.
+table. Leaves with 1 where a loss is no finite number, or it or what the steps have changed it by is further away than
+the precision of the run explains; with 2 where the file is none or its run has what is not compared here; with 77 where
+PyTorch or numpy is missing or cannot be loaded.
 """
 
 import argparse
 import json
+import math
 import sys
 
-LEFT_OUT = 77
+DIFFERS = 1
 BAD_INPUT = 2
-# Of the loss, relative. In bf16 and fp8 steps go apart.
+LEFT_OUT = 77
+# Of the loss, and of the most that PyTorch's steps change it by. In bf16 and fp8 steps go apart.
 TOLERANCES = {"fp32": 1e-4, "tf32": 1e-3, "bf16": 2e-2, "fp8": 5e-2}
+OF_CHANGES = {"fp32": 1e-2, "tf32": 5e-2, "bf16": 0.2, "fp8": 0.3}
 ASYNCHRONOUS = ("pipedream", "pipedream-2bw", "pipemare")
 # What is compared, with the job's defaults.
 MODEL = {"layers": None, "hidden": None, "heads": None, "kv_heads": 0, "head_dim": 0, "ffn": None, "vocab": None,
@@ -27,7 +31,7 @@ def refuse(problem):
 
 
 def read_run(path):
-    """Model, precision, samples of a step and of a microbatch, and the losses of all steps, of a run's file."""
+    """Model, precision, samples of a step and of a microbatch, losses of all steps, learning rate and seed of a run."""
     try:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
@@ -35,7 +39,8 @@ def read_run(path):
         losses = [step["loss"] for step in run["steps"]]
         given, training = run["job"]["model"], run["job"].get("training", {})
         samples = run["dp"] * run["microbatches"] * run["micro_batch_size"]
-        chunk, schedule = run["micro_batch_size"], run["schedule"]
+        chunk, schedule, compression = run["micro_batch_size"], run["schedule"], run["compression"]
+        rate, seed = float(run["learning_rate"]), int(run["seed"])
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
         refuse(f"{path}: not the file of a run with steps: {type(error).__name__} {error}")
     if not isinstance(given, dict) or set(given) - set(MODEL) - {"name"}:
@@ -51,9 +56,30 @@ def read_run(path):
             refuse(f"{path}: run.job.model.{key}: {model[key]} is not compared here: {', '.join(valid)}")
     if schedule in ASYNCHRONOUS or training.get("optimizer", "adam") != "adam" or "finetune" in training:
         refuse(f"{path}: only schedules that flush, trained whole by adam, are compared")
+    if compression != "none":
+        refuse(f"{path}: run.compression: {compression} leaves out of gradients what PyTorch keeps: none is compared")
+    if precision not in TOLERANCES:
+        refuse(f"{path}: samples[0].dtype: {precision} is not compared here: {', '.join(TOLERANCES)}")
+    if len(losses) < 2:
+        refuse(f"{path}: run.steps: {len(losses)}, and two or more are compared")
     model["kv_heads"] = model["kv_heads"] or model["heads"]
     model["head_dim"] = model["head_dim"] or model["hidden"] // model["heads"]
-    return model, precision, samples, chunk, losses
+    return model, precision, samples, chunk, losses, rate, seed
+
+
+def check_finite(who, losses):
+    for step, loss in enumerate(losses):
+        if not isinstance(loss, (int, float)) or not math.isfinite(loss):
+            print(f"error: {who}: the loss of step {step} is no finite number", file=sys.stderr)
+            sys.exit(DIFFERS)
+
+
+def distances(ours, theirs):
+    """How far the losses are apart at most, and what they have changed by since the first, each as a share."""
+    worst = max(abs(own / other - 1) for own, other in zip(ours, theirs))
+    most = max(abs(other - theirs[0]) for other in theirs)
+    apart = max(abs((own - ours[0]) - (other - theirs[0])) for own, other in zip(ours, theirs))
+    return worst, apart / most if most > 0 else float(apart > 0)
 
 
 def mix(values):
@@ -199,28 +225,29 @@ def train(model, samples, chunk, steps, rate, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", help="what `flopcast run -o` wrote")
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", dest="output", help="JSON file for the losses of both")
     arguments = parser.parse_args()
-    model, precision, samples, chunk, ours = read_run(arguments.run)
+    model, precision, samples, chunk, ours, rate, seed = read_run(arguments.run)
+    check_finite(arguments.run, ours)
     if torch is None:
-        print(f"left out: PyTorch and numpy are not on this machine; {len(ours)} losses in {precision} to compare")
+        print(f"left out: no PyTorch and numpy here ({missing}); {len(ours)} losses in {precision} to compare")
         sys.exit(LEFT_OUT)
-    theirs = train(model, samples, chunk, len(ours), arguments.learning_rate, arguments.seed)
+    theirs = train(model, samples, chunk, len(ours), rate, seed)
+    check_finite("PyTorch", theirs)
     if arguments.output:
         with open(arguments.output, "w", encoding="utf-8") as file:
             json.dump({"torch": torch.__version__, "dtype": precision, "flopcast": ours, "pytorch": theirs}, file)
     print("| step | flopcast | PyTorch | difference |\n|--:|--:|--:|--:|")
-    worst = 0.0
     for step, (own, other) in enumerate(zip(ours, theirs)):
-        worst = max(worst, abs(own / other - 1))
         print(f"| {step} | {own:.6f} | {other:.6f} | {own / other - 1:+.1e} |")
-    tolerance = TOLERANCES[precision]
-    print(f"\nLosses in {precision} differ by {worst:.1e} at most, of {tolerance:.0e} allowed.\n")
-    sys.exit(0 if worst <= tolerance else 1)
+    worst, of_changes = distances(ours, theirs)
+    tolerance, most = TOLERANCES[precision], OF_CHANGES[precision]
+    print(f"\nLosses in {precision} differ by {worst:.1e} at most, of {tolerance:.0e} allowed; their changes "
+          f"by {of_changes:.1e} of the largest, of {most:.0e}.\n")
+    sys.exit(0 if worst <= tolerance and of_changes <= most else DIFFERS)
 
 
+missing = ""
 try:
     import numpy as np
     import torch
@@ -228,8 +255,8 @@ try:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.backends.cuda.matmul.allow_tf32 = False
-except ImportError:
-    torch = None
+except (ImportError, OSError) as error:  # OSError: a library of PyTorch's that cannot be loaded
+    torch, missing = None, str(error).split("\n", maxsplit=1)[0]
 
 if __name__ == "__main__":
     main()

@@ -15,12 +15,14 @@
 #include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/device/device.hpp"
 #include "realrun/launch/gpu_ranks.hpp"
+#include "realrun/launch/launch.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/transport/threads/thread_transport.hpp"
 #include "tests/realrun/cuda/kernel_cases.hpp"
 #include "tests/realrun/emulated_cuda/emulation.hpp"
 #include "tests/realrun/emulated_cuda/host_products.hpp"
 #include "tests/realrun/loss_matrix.hpp"
+#include "tests/support/folders.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast::realrun {
@@ -265,6 +267,80 @@ TEST(GpuRanks, Fp8FallsBackWhereTheGpuHasNone) {
   EXPECT_EQ(cuda::precision_on(gpu, GemmPrecision::kTf32), GemmPrecision::kTf32);
   gpu.compute_capability = 89;
   EXPECT_EQ(cuda::precision_on(gpu, GemmPrecision::kFp8), GemmPrecision::kFp8);
+}
+
+LaunchOptions fp8_run(const std::string& training, const std::string& model = "") {
+  const std::string path = testing::TempDir() + "/fp8_job.json";
+  write_text(path,
+             R"({"model": {"layers": 1, "hidden": 16, "heads": 2, "ffn": 64, "vocab": 16, "sequence_length": 16)" +
+                 model + R"(}, "cluster": {"name": "one-gpu", "device": "h200"},
+                      "layout": {"global_batch_size": 1}, "training": {"precision": "fp8")" +
+                 training + "}}");
+  LaunchOptions options;
+  options.job_file = path;
+  options.backend = find_backend("virtual-gpus");
+  options.output = testing::TempDir() + "/fp8_run.json";
+  options.settings.steps = 1;
+  return options;
+}
+
+TEST(GpuRanks, Fp8IsWhatGpusDoOrRefused) {
+  const std::pair<const char*, const char*> refused[] = {
+      {R"(, "fp8_recipe": "delayed")", "training.fp8_recipe: delayed is forecast, and not done on GPUs here"},
+      {R"(, "fp8_recipe": "blockwise")", "valid for a run: current, tensorwise"},
+      {R"(, "fp8_parameters": true)", "training.fp8_parameters: true is forecast"},
+      {R"(, "fp8_attention": true)", "training.fp8_attention: true is forecast"},
+      {R"(, "fp8_activations": true)", "training.fp8_activations: true is forecast"}};
+  for (const auto& [training, words] : refused) {
+    try {
+      prepare_run(fp8_run(training));
+      ADD_FAILURE() << training;
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+    LaunchOptions on_cpus = fp8_run(training);
+    on_cpus.backend = find_backend("threads");
+    EXPECT_NO_THROW(prepare_run(on_cpus)) << training;
+  }
+  // A stack's own are not asked for.
+  for (const char* training : {"", R"(, "fp8_recipe": "tensorwise")", R"(, "stack": "torchtitan")"}) {
+    const PreparedRun run = prepare_run(fp8_run(training));
+    EXPECT_NE(run.job.find(R"("fp8_recipe":")"), std::string::npos) << run.job;
+    EXPECT_NE(run.job.find(R"("fp8_parameters":false)"), std::string::npos) << run.job;
+  }
+}
+
+TEST(GpuRanks, LinearsThatHaveNo8BitsAreCounted) {
+  const auto linears_of = [](const std::string& model, int tp) {
+    TrainingPlan plan = prepare_run(fp8_run("", model)).plan;
+    plan.tp = tp;
+    return float8_linears(plan);
+  };
+  EXPECT_EQ(linears_of("", 1).count, 4);
+  EXPECT_EQ(linears_of("", 1).others, "");
+  EXPECT_EQ(linears_of(R"(, "gated_mlp": true)", 8).count, 1);
+  EXPECT_EQ(linears_of("", 2).count, 2);  // 24 rows of qkv, 8 of the heads
+  EXPECT_EQ(linears_of("", 2).others, "qkv, output (rows of qkv 24, width of all heads 8 a rank of tp 2)");
+  TrainingPlan short_one = prepare_run(fp8_run("")).plan;
+  short_one.network.sequence = 12;
+  EXPECT_EQ(float8_linears(short_one).count, 0);
+  EXPECT_EQ(float8_linears(short_one).others, "qkv, output, up, down (tokens of a microbatch 12)");
+}
+
+TEST(GpuRanks, RunsInFp8SayWhatThatIs) {
+  for (const bool odd : {false, true}) {
+    const LaunchOptions options = fp8_run("", odd ? R"(, "head_dim": 4)" : "");
+    testing::internal::CaptureStderr();
+    ASSERT_EQ(launch_on_virtual_gpus(options, {}), 0);
+    const std::string told = testing::internal::GetCapturedStderr();
+    const std::string warning = "warning: products in fp8 want sizes that are multiples of 16: in bf16 are qkv, output";
+    EXPECT_EQ(told.find(warning) != std::string::npos, odd) << told;
+    const std::string file = read_text(options.output);
+    const std::string words = odd ? "in fp8: 2 of the 4 linears of a block" : "in fp8: 4 of the 4 linears of a block";
+    EXPECT_NE(file.find(words), std::string::npos) << file;
+    EXPECT_NE(file.find(R"("fp8_recipe":"current")"), std::string::npos) << file;
+    EXPECT_NE(file.find(R"("seed":1)"), std::string::npos) << file;
+  }
 }
 
 TEST(EmulatedDevice, NobodyWaitsForItForEver) {
