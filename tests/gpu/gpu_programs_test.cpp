@@ -175,6 +175,37 @@ TEST(TorchLosses, WhatDiffersIsFound) {
   EXPECT_NE(lossy.standard_error.find("run.compression: 8bit leaves out"), std::string::npos) << lossy.standard_error;
 }
 
+// The step of tests/gpu/validate, with a PyTorch that sees no GPU and has no network.
+TEST(TorchLosses, TheValidationSaysHowTheyEnded) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "validate_torch";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder / "results/parts");
+  for (const char* program : {"flopcast", "flopcast-run", "flopcast-measure", "gpu_kernels_tests"}) {
+    std::filesystem::create_symlink("/bin/true", folder / program);
+  }
+  write_text(folder / "torch.py", "class cuda:\n    is_available = staticmethod(lambda: False)\n");
+  CommandOptions options;
+  options.environment["PYTHONPATH"] = folder;
+  options.environment["PYTHONDONTWRITEBYTECODE"] = "1";
+  const std::string file = folder / "results/parts/virtual-2-ranks.json";
+  ASSERT_EQ(run({"--steps", "2", "-o", file}).exit_code, 0);
+  const auto step = [&] {
+    const CommandResult result = run_command({(project_folder() / "tests/gpu/validate").string(), "--programs", folder,
+                                              "--output", folder / "results", "--only", "torch", "--again"},
+                                             options);
+    EXPECT_EQ(read_text(folder / "results/torch.json"), "{\"left_out\": \"PyTorch sees no GPU\"}\n");
+    return result.standard_output + result.standard_error;
+  };
+  const std::string none = step();
+  EXPECT_NE(none.find("Losses: left out: PyTorch or numpy cannot be loaded (left with 77)"), std::string::npos) << none;
+  std::string text = read_text(file);
+  const std::size_t loss = text.find("\"loss\":") + 7;
+  write_text(file, text.replace(loss, text.find(',', loss) - loss, "null"));
+  const std::string differs = step();
+  EXPECT_NE(differs.find("Losses: they differ (left with 1) error: "), std::string::npos) << differs;
+  EXPECT_NE(differs.find("the loss of step 0 is no finite number"), std::string::npos) << differs;
+}
+
 TEST(TorchLosses, WhatIsNotComparedIsSaid) {
   const std::string script = (project_folder() / "tests/gpu/torch_losses.py").string();
   const std::string file = testing::TempDir() + "/torch_losses_not.json";
