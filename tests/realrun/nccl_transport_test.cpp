@@ -232,12 +232,13 @@ TEST(NcclOrder, EveryScheduleIsOrderedByMomentsAlone) {
 /// Waits as it should, which the log is not told where it forgets: luck that no other run need have.
 class ForgetfulDevice : public QueuedDevice {
  public:
-  using Forgets = std::function<bool(Queue queue)>;
+  using Forgets = std::function<bool(Queue queue, const QueuedMoment& moment)>;
   ForgetfulDevice(int rank, std::shared_ptr<OrderLog> log, Forgets forgets)
       : QueuedDevice(rank, 0, std::move(log)), forgets_(std::move(forgets)) {}
   void wait(Queue queue, const std::shared_ptr<Moment>& moment) override {
-    if (!forgets_(queue)) return QueuedDevice::wait(queue, moment);
-    of(queue).add([queued = std::dynamic_pointer_cast<QueuedMoment>(moment)] { queued->await(); });
+    const auto queued = std::dynamic_pointer_cast<QueuedMoment>(moment);
+    if (!forgets_(queue, *queued)) return QueuedDevice::wait(queue, moment);
+    of(queue).add([queued] { queued->await(); });
   }
 
  private:
@@ -254,15 +255,43 @@ TEST(NcclOrder, AWaitThatIsForgottenIsFound) {
   TrainingPlan plan = schedules_by_layouts().at(9).plan;
   plan.steps = 1;
   ASSERT_GT(plan.dp, 1);
-  const ForgetfulDevice::Forgets all[] = {[](Queue queue) { return queue == Queue::kCompute; },
-                                          [](Queue queue) { return queue == Queue::kGradient; },
-                                          [](Queue queue) { return static_cast<int>(queue) >= kQueues; }};
+  const ForgetfulDevice::Forgets all[] = {
+      [](Queue queue, const QueuedMoment&) { return queue == Queue::kCompute; },
+      [](Queue queue, const QueuedMoment&) { return queue == Queue::kGradient; },
+      [](Queue queue, const QueuedMoment&) { return static_cast<int>(queue) >= kQueues; }};
   for (const ForgetfulDevice::Forgets& forgets : all) {
     const Faults faults = faults_of_training(plan, {}, [&](int rank, std::shared_ptr<OrderLog> log) {
       return std::make_unique<ForgetfulDevice>(rank, std::move(log), forgets);
     });
     EXPECT_TRUE(tells(faults, "use the same memory, and no moment orders them"));
   }
+}
+
+// Of a rank's waits for messages each one, alone.
+TEST(NcclOrder, OneWaitForAMessageThatIsForgottenIsFound) {
+  TrainingPlan plan = schedules_by_layouts().at(5).plan;
+  plan.steps = 1;
+  const auto is_of_message = [](const QueuedMoment& moment) {
+    for (const OrderLog::Entry& entry : moment.log()->entries()) {
+      if (entry.kind == OrderLog::Entry::Kind::kRecord && entry.moment == moment.number()) {
+        return entry.queue >= kQueues;
+      }
+    }
+    return false;
+  };
+  int messages = 0;
+  for (int forgotten = 0; forgotten <= messages; ++forgotten) {
+    int waits = 0;
+    const Faults faults = faults_of_training(plan, {}, [&](int rank, std::shared_ptr<OrderLog> log) {
+      return std::make_unique<ForgetfulDevice>(
+          rank, std::move(log), [&, rank](Queue queue, const QueuedMoment& moment) {
+            return rank == 1 && queue == Queue::kCompute && is_of_message(moment) && ++waits == forgotten;
+          });
+    });
+    EXPECT_EQ(tells(faults, "rank 1: queues 0 and "), forgotten > 0) << forgotten;
+    messages = waits;
+  }
+  EXPECT_GE(messages, 4);
 }
 
 // On a GPU with fewer connections than streams, or fewer multiprocessors than receives posted ahead hold.
