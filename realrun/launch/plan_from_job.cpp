@@ -309,7 +309,8 @@ Float8Linears float8_linears(const TrainingPlan& plan) {
   };
   struct Named {
     const char* name;
-    Size inputs, outputs;
+    Size inputs;
+    Size outputs;
   };
   const Size hidden{"hidden size", network.hidden};
   const Named linears[] = {{"qkv", hidden, {"rows of qkv", width}},

@@ -173,6 +173,10 @@ TEST(TorchLosses, WhatDiffersIsFound) {
   const CommandResult lossy = compare_losses(file, "ours");
   EXPECT_EQ(lossy.exit_code, kBadUsage);
   EXPECT_NE(lossy.standard_error.find("run.compression: 8bit leaves out"), std::string::npos) << lossy.standard_error;
+  variant("\"layout\":{", "\"layout\":{\"cp\":2,");
+  const CommandResult shared = compare_losses(file, "ours");
+  EXPECT_EQ(shared.exit_code, kBadUsage);
+  EXPECT_NE(shared.standard_error.find("run.job.layout.cp: "), std::string::npos) << shared.standard_error;
 }
 
 // The step of tests/gpu/validate, with a PyTorch that sees no GPU and has no network.

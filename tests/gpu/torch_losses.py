@@ -58,6 +58,8 @@ def read_run(path):
         refuse(f"{path}: only schedules that flush, trained whole by adam, are compared")
     if compression != "none":
         refuse(f"{path}: run.compression: {compression} leaves out of gradients what PyTorch keeps: none is compared")
+    if run["job"].get("layout", {}).get("cp", 1) != 1:
+        refuse(f"{path}: run.job.layout.cp: ranks that share a sequence are not compared here: 1")
     if precision not in TOLERANCES:
         refuse(f"{path}: samples[0].dtype: {precision} is not compared here: {', '.join(TOLERANCES)}")
     if len(losses) < 2:

@@ -124,6 +124,7 @@ void check_products(const KernelsUnderTest& test) {
       host().multiply(stored(a.host, left), stored(b.host, right), target(result.host), 0.5F, adds);
       test.kernels.multiply(stored(a.device, left), stored(b.device, right), target(result.device), 0.5F, adds);
       with.expect_equal(result, "product, form " + std::to_string(form), test.product_tolerance);
+      EXPECT_GE(with.error(result.host, result.device), test.least_product_error) << "form " << form;
     }
   }
 }
