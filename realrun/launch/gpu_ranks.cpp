@@ -44,17 +44,17 @@ std::string shared_connections(int ranks) {
       streams, cuda::kMostConnections);
 }
 
-namespace {
-
-// What fp8 means here, and of which products. Empty in another precision.
-std::string float8_conditions(const TrainingPlan& plan, GemmPrecision precision) {
-  if (precision != GemmPrecision::kFp8) return {};
+std::string float8_conditions(const TrainingPlan& plan, const cuda::GpuInfo& gpu, GemmPrecision wanted) {
+  if (wanted != GemmPrecision::kFp8) return {};
+  if (cuda::precision_on(gpu, wanted) != wanted) return "all products in bf16: this GPU has none in fp8";
   const Float8Linears linears = float8_linears(plan);
   return fmt::format(
       "in fp8: {} of the 4 linears of a block, each matrix scaled by its own largest magnitude (recipe current); in "
       "bf16: {}attention and head",
       linears.count, linears.others.empty() ? "" : linears.others + ", ");
 }
+
+namespace {
 
 // `tells`: of several processes one warns.
 RunOrigin origin_of(const char* backend, const TrainingPlan& plan, const cuda::GpuInfo& gpu, GemmPrecision wanted,
@@ -75,7 +75,7 @@ RunOrigin origin_of(const char* backend, const TrainingPlan& plan, const cuda::G
           .libraries = {{"cuda_driver", gpu.driver_version},
                         {"cuda_runtime", gpu.runtime_version},
                         {"cublaslt", gpu.cublaslt_version}},
-          .conditions = float8_conditions(plan, precision)};
+          .conditions = float8_conditions(plan, gpu, wanted)};
 }
 
 void add_condition(RunOrigin& origin, const std::string& condition) {

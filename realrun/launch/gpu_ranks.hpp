@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "realrun/compute/cuda/gpu.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 
@@ -13,6 +14,10 @@ namespace flopcast::realrun {
 /// What is to be said of so many ranks on one GPU: that their streams share its connections, where one rank may wait
 /// for another that it has nothing to do with. Empty as long as each stream has one of its own.
 std::string shared_connections(int ranks);
+
+/// What a job in fp8 is on that GPU, for the conditions of its run: which linears have 8 bits, and how they are scaled.
+/// Empty in another precision.
+std::string float8_conditions(const TrainingPlan& plan, const cuda::GpuInfo& gpu, GemmPrecision wanted);
 
 /// What all processes of a run with NCCL know alike.
 struct NcclRun {

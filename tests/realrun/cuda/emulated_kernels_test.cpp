@@ -328,6 +328,11 @@ TEST(GpuRanks, LinearsThatHaveNo8BitsAreCounted) {
 }
 
 TEST(GpuRanks, RunsInFp8SayWhatThatIs) {
+  const TrainingPlan plan = prepare_run(fp8_run("")).plan;
+  cuda::GpuInfo gpu;
+  gpu.compute_capability = 80;
+  EXPECT_EQ(float8_conditions(plan, gpu, GemmPrecision::kFp8), "all products in bf16: this GPU has none in fp8");
+  EXPECT_EQ(float8_conditions(plan, gpu, GemmPrecision::kBf16), "");
   for (const bool odd : {false, true}) {
     const LaunchOptions options = fp8_run("", odd ? R"(, "head_dim": 4)" : "");
     testing::internal::CaptureStderr();
