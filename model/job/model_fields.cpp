@@ -181,7 +181,8 @@ const Fields& experts_fields() {
                                        "rows of an expert in fair shares, padded (default: as many as come)")
           .flag("C", {"--moe-expert-capacity-factor"}),
       whole<&Experts::every>("every", 1, kLargestLayers, "experts in every N-th layer").flag("N"),
-      whole<&Experts::groups>("groups", 0, kMostExperts, "groups of experts that the router chooses among first")
+      whole<&Experts::groups>("groups", 0, kMostExperts,
+                              "groups of experts that the router chooses among first; 0 or 1: none")
           .flag("N", {"--moe-router-num-groups"}),
       whole<&Experts::group_top_k>("group_top_k", 0, kMostExperts, "of these, those with the experts of a token")
           .flag("N", {"--moe-router-group-topk"}),

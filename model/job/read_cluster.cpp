@@ -206,12 +206,14 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
   }
   nlohmann::json values = value.is_string() ? nlohmann::json{{"name", value}} : value;
   if (starts_from_catalogue(value, values)) {
-    const nlohmann::json given = values.value("peak", nlohmann::json::object());
+    const nlohmann::json given = values;
     values = with_catalogue_entry(CatalogueKind::kDevices, values, field, origins);
-    // A peak of one precision leaves the others as they are.
-    if (given.is_object()) {
-      values["peak"] = catalogue_values(CatalogueKind::kDevices, values.at("name").get<std::string>()).at("peak");
-      values["peak"].update(given);
+    const nlohmann::json known = catalogue_values(CatalogueKind::kDevices, values.at("name").get<std::string>());
+    // A figure of one precision leaves the others as they are.
+    for (const char* key : {"peak", "gemm_efficiency_by_precision"}) {
+      if (!given.contains(key) || !given[key].is_object() || !known.contains(key)) continue;
+      values[key] = known[key];
+      values[key].update(given[key]);
     }
   }
 

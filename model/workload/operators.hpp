@@ -196,10 +196,10 @@ void append_attention(std::vector<Operator>& operators, const Transformer& model
 ///
 /// Casts read and write, a element of the product's input and of its output's gradient: delayed 4 bytes (16 bits read,
 /// rows and transposed columns written, amax inside); current and tensorwise 6 (an amax pass first); blockwise 6.5
-/// (rows and columns each from 16 bits, fp32 scales); mxfp8 4.2 (both directions and scales in one kernel); nvfp4 7.1 (an
-/// amax pass, then rows, and columns behind a Hadamard transform, each from 16 bits, with their scales);
-/// rowwise 12 (each operand again for each of its products). A norm of TransformerEngine writes 8 bits itself under
-/// delayed scaling, and with the stack's fused casts so do activations, attention and their gradients. Source:
+/// (rows and columns each from 16 bits, fp32 scales); mxfp8 4.2 (both directions and scales in one kernel); nvfp4 7.1
+/// (an amax pass, then rows, and columns behind a Hadamard transform, each from 16 bits, with their scales); rowwise 12
+/// (each operand again for each of its products). A norm of TransformerEngine writes 8 bits itself under delayed
+/// scaling, and with the stack's fused casts so do activations, attention and their gradients. Source:
 /// NVIDIA/TransformerEngine 2.x, docs/features/low_precision_training, and common/cast; pytorch/ao float8. Of its input
 /// TransformerEngine keeps the 8-bit copy until the backward pass, torchao's tensorwise and rowwise linears the 16
 /// bits.

@@ -32,8 +32,7 @@ constexpr int kFewestSources = 3;
 bool same_products(const Device& a, const Device& b) {
   return a.peak == b.peak && a.multiprocessors == b.multiprocessors && a.gemm_efficiency == b.gemm_efficiency &&
          a.gemm_efficiency_by_precision == b.gemm_efficiency_by_precision &&
-         a.gemm_efficiency_fp4 == b.gemm_efficiency_fp4 &&
-         a.flash_forward_efficiency == b.flash_forward_efficiency &&
+         a.gemm_efficiency_fp4 == b.gemm_efficiency_fp4 && a.flash_forward_efficiency == b.flash_forward_efficiency &&
          a.flash_backward_efficiency == b.flash_backward_efficiency && a.kernel_launch == b.kernel_launch;
 }
 

@@ -29,7 +29,10 @@ void scale_attention(Job& job, double factor) {
 }
 
 double gemm_of(const Job& job) {
-  return job.cluster.device.gemm_efficiency_of(job.training.precision);
+  const Device& device = job.cluster.device;
+  const bool in_4_bits = job.training.fp8_recipe == Fp8Recipe::kNvfp4 && device.peak_fp4 > FlopsPerSecond(0.0);
+  if (in_4_bits && device.gemm_efficiency_fp4 > 0.0) return device.gemm_efficiency_fp4;
+  return device.gemm_efficiency_of(job.training.precision);
 }
 
 }  // namespace

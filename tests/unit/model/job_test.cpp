@@ -79,6 +79,11 @@ TEST(Job, ADeviceTellsSharesByPrecision) {
   EXPECT_EQ(device.gemm_efficiency_of(Precision::kBf16), device.gemm_efficiency);
   EXPECT_EQ(device.gemm_efficiency_fp4, 0.0);
   EXPECT_EQ(with(R"({"fp4": 0.4})").cluster.device.gemm_efficiency_fp4, 0.4);
+  const Device b300 = job_from(R"({"model": "gpt3-175b", "cluster": {"name": "hgx-b300", "device": {"name": "b300",
+                                   "gemm_efficiency_by_precision": {"fp8": 0.5}}}, "layout": {"global_batch_size": 8}})")
+                          .cluster.device;
+  EXPECT_EQ(b300.gemm_efficiency_of(Precision::kFp8), 0.5);
+  EXPECT_EQ(b300.gemm_efficiency_fp4, 0.38) << "a figure of one precision leaves the others as they are";
   for (const char* bad : {R"({"fp9": 0.5})", R"({"fp8": 1.5})", R"({"fp8": 0})", "0.5"}) {
     EXPECT_THROW(with(bad), ConfigError) << bad;
   }

@@ -230,7 +230,7 @@ std::vector<std::vector<double>> gradients_in_slices(const NetworkSpec& spec, co
   return gradients;
 }
 
-TEST(NetworkGradients, OfTokenSlicesAddUpToThoseOfWholeSequences) {
+TEST(NetworkSlices, AddUpToWholeSequences) {
   const NetworkSpec spec = small_network(true);
   const Microbatch data = Corpus{spec.vocab, spec.sequence, 3}.microbatch(5, 3);
   const auto whole = gradients_in_slices(spec, data, 1);

@@ -92,6 +92,13 @@ void expect_job_of_table(const nlohmann::json& job, const nlohmann::json& table)
   for (const char* key : {"tp", "pp", "cp"}) same("layout", key, "parallel", key);
   same("layout", "micro_batch_size", "parallel", "micro_batch");
   same("layout", "global_batch_size", "parallel", "global_batch");
+  const nlohmann::json& parallel = table.at("parallel");
+  const nlohmann::json& layout = job.at("layout");
+  if (parallel.at("vp").is_number()) {
+    EXPECT_EQ(layout.value("vpp", 1), parallel.at("vp").get<int>()) << table.at("id");
+  }
+  EXPECT_EQ(layout.at("sequence_parallel"), parallel.at("sp")) << table.at("id");
+  EXPECT_EQ(layout.value("data_parallel", "") == "fsdp", parallel.at("zero_stage") == 3) << table.at("id");
 }
 
 // The compact copies say what the full files say.
