@@ -1,5 +1,5 @@
 // NCCL's own latency-bandwidth model against measured all-reduces. Nothing is fitted, so the errors are printed and
-// only their size is bounded; docs/images/all-reduce.svg draws those of two fabrics.
+// only their size is bounded; docs/images/all-reduce.svg draws those of three fabrics.
 
 #include <gtest/gtest.h>
 
@@ -83,6 +83,30 @@ const std::vector<MeasuredFabric>& fabrics() {
         {1073741824, 4607.6},
         {2147483648, 9074.5},
         {4294967296, 17286.0}}},
+      // Azure, two ND96amsr_A100_v4, NCCL of NVIDIA's PyTorch container 23.03; jingchaozhang.github.io, after "Deploy
+      // NDm_v4 (A100) Kubernetes Cluster"; nccl-tests
+      {"InfiniBand, 8 x 200 Gbit/s: two nodes of eight A100",
+       "nd-a100-80g",
+       0.37,
+       {{32768, 58.73},
+        {65536, 60.01},
+        {131072, 63.71},
+        {262144, 68.25},
+        {524288, 80.23},
+        {1048576, 96.39},
+        {2097152, 128.6},
+        {4194304, 148.1},
+        {8388608, 211.1},
+        {16777216, 333.4},
+        {33554432, 615.6},
+        {67108864, 932.6},
+        {134217728, 1672.7},
+        {268435456, 3013.5},
+        {536870912, 5702.0},
+        {1073741824, 11063},
+        {2147483648, 21637},
+        {4294967296, 42758},
+        {8589934592, 85129}}},
       // Dell, two nodes of eight H200 with eight BlueField-3 cards; nccl-tests
       {"RoCE, 8 x 400 Gbit/s: two nodes of eight H200",
        "dgx-h200",
@@ -99,7 +123,7 @@ const std::vector<MeasuredFabric>& fabrics() {
 }
 
 // FLOPCAST_BLESS=1 draws the picture anew.
-TEST(NcclMeasured, AllReducesOfTwoFabricsAreDrawn) {
+TEST(NcclMeasured, AllReducesOfThreeFabricsAreDrawn) {
   std::vector<SeriesChart> charts;
   for (const MeasuredFabric& fabric : fabrics()) {
     const Cluster cluster = two_nodes(fabric.cluster);
