@@ -218,7 +218,7 @@ EvaluatedRow evaluate_with(const PublishedRow& row, const MappedRow& mapped, con
   }
   Job job = read_job(mapped.job, Origins{});
   job.laws = std::move(laws);
-  const Forecast answer = forecast(std::move(job), read_file);
+  const Forecast answer = forecast(job, read_file);
   if (mapped.part == MeasuredPart::kLayer) {
     evaluate_layer(row, answer, evaluated);
   } else {

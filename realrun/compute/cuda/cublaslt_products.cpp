@@ -205,7 +205,7 @@ class CublasLtProducts : public MatrixProducts {
 
   template <class Value>
   void describe(const Plan& plan, cublasLtMatmulDescAttributes_t attribute, Value value) const {
-    library_->check(library_->describe(plan.description, attribute, &value, sizeof(value)),
+    library_->check(library_->describe(plan.description, attribute, static_cast<const void*>(&value), sizeof(value)),
                     "cublasLtMatmulDescSetAttribute");
   }
 
