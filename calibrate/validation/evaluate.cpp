@@ -203,10 +203,6 @@ void compare_rows(const std::vector<const PublishedRow*>& published, SourceSumma
   summary.undisputed_time = statistics_of(undisputed);
 }
 
-}  // namespace
-
-namespace {
-
 EvaluatedRow evaluate_with(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file,
                            std::shared_ptr<const CostLaws> laws) {
   EvaluatedRow evaluated;

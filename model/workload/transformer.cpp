@@ -93,7 +93,7 @@ double Experts::places_of_token(int places) const {
   chance[0] = 1.0;
   for (int choice = 0; choice < top_k; ++choice) {
     for (std::size_t hit = chance.size() - 1; hit > 0; --hit) {
-      const double again = 1.0 * static_cast<double>(hit) / groups;
+      const double again = static_cast<double>(hit) / groups;
       chance[hit] = chance[hit] * again + chance[hit - 1] * (1.0 - again + 1.0 / groups);
     }
     chance[0] = 0.0;

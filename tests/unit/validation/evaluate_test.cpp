@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "calibrate/tables/tables.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
+#include "model/catalog/catalogue.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/unit/model/jobs.hpp"
@@ -241,6 +243,20 @@ TEST(Refit, EveryModelOfTheHostBoundRowsIsForecastWithoutItsOwn) {
   EXPECT_LE(*found.sources[0].left_out, 0.07);
   std::cout << source << ": " << found.sources[0].rows << " rows of " << found.sources[0].models << " models, shipped "
             << 100 * found.sources[0].shipped << " %, left out " << 100 * *found.sources[0].left_out << " %\n";
+}
+
+// Those that no fit plan has are written into the table by hand.
+TEST(Constants, OfDevicesAreTheCatalogues) {
+  int compared = 0;
+  const Table table = constants_table();
+  for (const auto& row : table.rows) {
+    const std::string key = "gemm_efficiency_by_precision.fp8";
+    if (row.at(1) != key && row.at(1) != "gemm_efficiency, in bf16 and fp8") continue;
+    ++compared;
+    const nlohmann::json device = catalogue_values(CatalogueKind::kDevices, row.at(0));
+    EXPECT_EQ(device.at("gemm_efficiency_by_precision").at("fp8").get<double>(), std::stod(row.at(2))) << row.at(0);
+  }
+  EXPECT_EQ(compared, 4);
 }
 
 // Of four sources with a common set of constants each is forecast without itself; a source of its own has no other.
