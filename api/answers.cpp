@@ -9,20 +9,18 @@
 
 #include "api/inputs.hpp"
 #include "base/host/files.hpp"
-#include "base/host/streams.hpp"
+#include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "base/text/table.hpp"
 #include "cli/commands.hpp"
-#include "model/cost/own_laws.hpp"
+#include "model/cost/compute.hpp"
 #include "model/job/read_job.hpp"
 #include "reports/html/page.hpp"
 #include "reports/result/result_tables.hpp"
-#include "reports/timeline/chakra.hpp"
-#include "reports/timeline/chrome_trace.hpp"
-#include "reports/timeline/timeline_svg.hpp"
+#include "reports/timeline/writers.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/files/timeline_file.hpp"
-#include "sim/run/run_answer.hpp"
+#include "sim/run/run.hpp"
 
 namespace flopcast {
 

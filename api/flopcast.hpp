@@ -78,7 +78,7 @@ class SimulatedStep {
   /// A trace for Perfetto or chrome://tracing.
   std::string chrome_trace() const;
   /// For simulators of packets: the Chakra execution trace (MLCommons, protobuf) of a device, the groups of all
-  /// devices' collectives and ASTRA-sim's analytical network; reports/timeline/chakra.hpp says what is in them.
+  /// devices' collectives and ASTRA-sim's analytical network; reports/timeline/writers.hpp says what is in them.
   std::string chakra_trace(int rank) const;
   /// Of the same: the groups, JSON.
   std::string chakra_groups() const;

@@ -17,11 +17,9 @@
 #include "model/job/rules.hpp"
 #include "planner/bounds/bounds.hpp"
 #include "planner/plan/plan.hpp"
-#include "planner/plan/question.hpp"
 #include "planner/search/search.hpp"
-#include "planner/shared/threads.hpp"
+#include "planner/shared/crew.hpp"
 #include "sim/forecast/prepare.hpp"
-#include "sim/forecast/step_profile.hpp"
 #include "sim/lower/lower.hpp"
 
 namespace flopcast {

@@ -1,13 +1,14 @@
+#include "cli/commands.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
 
-#include "base/host/exit_code.hpp"
 #include "base/host/files.hpp"
-#include "base/host/streams.hpp"
+#include "base/host/guard.hpp"
+#include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
-#include "cli/commands.hpp"
 
 namespace flopcast {
 

@@ -1,7 +1,7 @@
 #include <csignal>
 #include <cstdio>
 
-#include "base/host/streams.hpp"
+#include "base/host/terminal.hpp"
 #include "cli/commands.hpp"
 
 int main(int argc, char** argv) {

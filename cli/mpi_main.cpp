@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/host/exit_code.hpp"
-#include "base/host/streams.hpp"
+#include "base/host/guard.hpp"
+#include "base/host/terminal.hpp"
 #include "cli/commands.hpp"
 #include "planner/shared/crew.hpp"
 

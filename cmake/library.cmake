@@ -30,18 +30,35 @@ function(flopcast_cold target)
   target_compile_options(${target} PRIVATE ${flopcast_cold_options})
 endfunction()
 
-# flopcast_cold_sources(model a.cpp b.cpp): such sources of a library whose others are not; joined among themselves. Follows
-# the library's target_link_libraries.
-function(flopcast_cold_sources name)
-  if(NOT flopcast_cold_options)
+# flopcast_sources_apart(model cold "-Og" a.cpp b.cpp): sources of a library that are compiled with options of their own,
+# joined among themselves. Follows the library's target_link_libraries.
+function(flopcast_sources_apart name what options)
+  if(NOT options)
     target_sources(flopcast_${name} PRIVATE ${ARGN})
     return()
   endif()
-  add_library(flopcast_${name}_cold OBJECT ${ARGN})
+  set(target flopcast_${name}_${what})
+  add_library(${target} OBJECT ${ARGN})
   get_target_property(libraries flopcast_${name} LINK_LIBRARIES)
-  target_link_libraries(flopcast_${name}_cold PRIVATE ${libraries})
-  target_include_directories(flopcast_${name}_cold PRIVATE "${PROJECT_SOURCE_DIR}")
-  flopcast_cold(flopcast_${name}_cold)
-  flopcast_joined(flopcast_${name}_cold)
-  target_sources(flopcast_${name} PRIVATE $<TARGET_OBJECTS:flopcast_${name}_cold>)
+  target_link_libraries(${target} PRIVATE ${libraries})
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_compile_options(${target} PRIVATE ${options})
+  flopcast_joined(${target})
+  target_sources(flopcast_${name} PRIVATE $<TARGET_OBJECTS:${target}>)
+endfunction()
+
+# flopcast_cold_sources(model a.cpp b.cpp): cold sources of a library whose others are not.
+function(flopcast_cold_sources name)
+  flopcast_sources_apart(${name} cold "${flopcast_cold_options}" ${ARGN})
+endfunction()
+
+# What a user waits for: searches, the engine, the planner.
+set(flopcast_hot_options "")
+if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT EMSCRIPTEN AND NOT FLOPCAST_SANITIZERS)
+  set(flopcast_hot_options -O3)
+endif()
+
+# flopcast_hot_sources(sim a.cpp b.cpp): such sources of a library whose others are not.
+function(flopcast_hot_sources name)
+  flopcast_sources_apart(${name} hot "${flopcast_hot_options}" ${ARGN})
 endfunction()

@@ -9,7 +9,6 @@
 #include "model/hardware/cluster.hpp"
 #include "model/layout/layout.hpp"
 #include "model/workload/failures.hpp"
-#include "model/workload/layer_profile.hpp"
 #include "model/workload/training.hpp"
 #include "model/workload/transformer.hpp"
 
@@ -30,7 +29,7 @@ struct Job {
   std::string profile_of_messages;
   std::vector<std::string> assumptions;  ///< defaults that mattered, one sentence each
   std::vector<std::string> warnings;     ///< of the files it came from: what is not modelled, or refused elsewhere
-  std::shared_ptr<const CostLaws> laws;  ///< of one's own, model/cost/own_laws.hpp; null: ours
+  std::shared_ptr<const CostLaws> laws;  ///< of one's own, model/cost/compute.hpp; null: ours
   Origins origins;                       ///< for errors that only show once a schedule is chosen
 };
 

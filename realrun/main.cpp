@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/host/exit_code.hpp"
-#include "base/host/launcher.hpp"
+#include "base/host/guard.hpp"
+#include "base/host/processes.hpp"
 #include "base/text/error.hpp"
 #include "realrun/launch/launch.hpp"
 #include "realrun/launch/run_file.hpp"

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/program/action.hpp"
-#include "sim/program/step_times.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/request.hpp"
 
 namespace flopcast {
 

@@ -17,7 +17,6 @@
 
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
 #include "base/text/table.hpp"
 #include "base/text/words.hpp"
 

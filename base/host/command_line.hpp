@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/host/streams.hpp"
+#include "base/host/terminal.hpp"
 
 namespace flopcast {
 

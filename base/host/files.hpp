@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/host/streams.hpp"
+#include "base/host/terminal.hpp"
 
 namespace flopcast {
 

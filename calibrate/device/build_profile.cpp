@@ -17,7 +17,7 @@
 #include "base/text/error.hpp"
 #include "calibrate/device/fits.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/hardware/precision.hpp"
+#include "model/hardware/device.hpp"
 #include "model/job/read_job.hpp"
 #include "model/units/quantity.hpp"
 

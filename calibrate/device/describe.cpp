@@ -15,7 +15,7 @@
 #include "base/text/error.hpp"
 #include "calibrate/device/fits.hpp"
 #include "model/cost/compute.hpp"
-#include "model/hardware/precision.hpp"
+#include "model/hardware/device.hpp"
 
 namespace flopcast {
 

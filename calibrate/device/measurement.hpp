@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/hardware/collective.hpp"
+#include "model/hardware/network.hpp"
 
 namespace flopcast {
 

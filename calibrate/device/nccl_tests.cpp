@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "model/config/document.hpp"
 
 namespace flopcast {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "calibrate/device/measurement.hpp"
 #include "model/units/quantity.hpp"
 

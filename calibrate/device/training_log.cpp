@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 
 namespace flopcast {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -13,16 +12,16 @@
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
+#include "calibrate/runs/posterior.hpp"
 #include "model/job/read_job.hpp"
 #include "sim/forecast/forecast.hpp"
-#include "sim/forecast/own_runs.hpp"
+#include "sim/forecast/interval.hpp"
 
 namespace flopcast {
 
 namespace {
 
-using Vector = Eigen::VectorXd;
-using Matrix = Eigen::MatrixXd;
+using Vector = std::vector<double>;
 
 // Chosen; what they give on sources of which a few runs are known stands in docs/calibrate.md.
 constexpr double kTold = 0.9;          // of its spread: what a constant must fall below to count as told
@@ -50,16 +49,9 @@ std::string disagreement(const RunConstant& constant, const std::vector<OwnRun>&
   return "";
 }
 
-struct Posterior {
-  Vector at;  // ln(own / catalogue)
-  Matrix covariance;
-  Vector weights;  // of the runs
-  double noise = 0.0;
-};
-
-class Fitter {
+class RunFitter {
  public:
-  Fitter(const std::vector<OwnRun>& runs, const ReadFile& read_file) : runs_(runs), read_file_(read_file) {
+  RunFitter(const std::vector<OwnRun>& runs, const ReadFile& read_file) : runs_(runs), read_file_(read_file) {
     const IntervalModel& shipped = shipped_interval_model();
     for (const OwnRun& run : runs_) {
       const Forecast answer = forecast(run.job, read_file_);
@@ -73,7 +65,7 @@ class Fitter {
     job.training.fitted.reset();
     for (std::size_t index = 0; index < names.size(); ++index) {
       const RunConstant* constant = find_run_constant(names[index]);
-      if (constant->value(job) > 0.0) constant->scale(job, std::exp(at(static_cast<Eigen::Index>(index))));
+      if (constant->value(job) > 0.0) constant->scale(job, std::exp(at[index]));
     }
     return step_time(job, read_file_);
   }
@@ -84,33 +76,39 @@ class Fitter {
     here.training.fitted.reset();
     for (std::size_t index = 0; index < names.size(); ++index) {
       const RunConstant* constant = find_run_constant(names[index]);
-      if (constant->value(here) > 0.0) constant->scale(here, std::exp(at(static_cast<Eigen::Index>(index))));
+      if (constant->value(here) > 0.0) constant->scale(here, std::exp(at[index]));
     }
     const StepTimeOf time = [this](const Job& moved) { return step_time(moved, read_file_); };
-    const std::vector<double> all = run_sensitivities(here, names, time_s, time);
-    return Eigen::Map<const Vector>(all.data(), static_cast<Eigen::Index>(all.size()));
+    return run_sensitivities(here, names, time_s, time);
   }
 
+  // Of ln(own / catalogue) of the constants; linear about where the last round ended.
   Posterior fit(const std::vector<std::string>& names) const {
     constexpr int kRounds = 6;
     constexpr double kConverged = 1e-4;
-    const auto count = static_cast<Eigen::Index>(names.size());
-    const auto rows = static_cast<Eigen::Index>(runs_.size());
+    RobustRows rows;
+    rows.distances = distances_;
+    rows.usual_noise = shipped_interval_model().within_source();
+    rows.prior_rows = kPriorRows;
+    for (const std::string& name : names) {
+      rows.prior_spreads.push_back(mean_distance() * find_run_constant(name)->spread);
+    }
     Posterior posterior;
-    posterior.at = Vector::Zero(count);
+    posterior.at.assign(names.size(), 0.0);
     for (int round = 0; round < kRounds; ++round) {
-      Matrix design(rows, count);
-      Vector left(rows);
-      for (Eigen::Index row = 0; row < rows; ++row) {
-        const OwnRun& run = runs_[static_cast<std::size_t>(row)];
+      rows.slopes.clear();
+      rows.left.clear();
+      for (const OwnRun& run : runs_) {
         const double time_s = time_of(run.job, names, posterior.at);
-        const Vector slope = slopes(run.job, names, posterior.at, time_s);
-        design.row(row) = slope.transpose();
-        left(row) = std::log(run.measured_s / time_s) + slope.dot(posterior.at);
+        rows.slopes.push_back(slopes(run.job, names, posterior.at, time_s));
+        rows.left.push_back(std::log(run.measured_s / time_s) + dot(rows.slopes.back(), posterior.at));
       }
-      const Vector before = posterior.at;
-      solve(names, design, left, posterior);
-      if ((posterior.at - before).cwiseAbs().maxCoeff() < kConverged) break;
+      const Vector before = std::exchange(posterior, robust_posterior(rows)).at;
+      double moved = 0.0;
+      for (std::size_t index = 0; index < before.size(); ++index) {
+        moved = std::max(moved, std::abs(posterior.at[index] - before[index]));
+      }
+      if (moved < kConverged) break;
     }
     return posterior;
   }
@@ -123,42 +121,6 @@ class Fitter {
   }
 
  private:
-  void solve(const std::vector<std::string>& names, const Matrix& design, const Vector& left,
-             Posterior& posterior) const {
-    constexpr int kReweighings = 12;
-    constexpr double kFreedom = 4.0;
-    const Eigen::Index rows = design.rows();
-    const double usual = shipped_interval_model().within_source();
-    Vector prior(design.cols());
-    for (Eigen::Index index = 0; index < prior.size(); ++index) {
-      const double spread = mean_distance() * find_run_constant(names[static_cast<std::size_t>(index)])->spread;
-      prior(index) = 1.0 / (spread * spread);
-    }
-    posterior.weights = Vector::Ones(rows);
-    posterior.noise = usual;
-    for (int round = 0; round < kReweighings; ++round) {
-      Vector precision(rows);
-      for (Eigen::Index row = 0; row < rows; ++row) {
-        const double scale = distances_[static_cast<std::size_t>(row)] * posterior.noise;
-        precision(row) = posterior.weights(row) / (scale * scale);
-      }
-      Matrix information = design.transpose() * precision.asDiagonal() * design;
-      information.diagonal() += prior;
-      const Eigen::LDLT<Matrix> factors(information);
-      posterior.at = factors.solve(design.transpose() * precision.cwiseProduct(left));
-      posterior.covariance = factors.solve(Matrix::Identity(prior.size(), prior.size()));
-      const Vector off = left - design * posterior.at;
-      double squares = kPriorRows * usual * usual;
-      for (Eigen::Index row = 0; row < rows; ++row) {
-        const double scaled = off(row) / distances_[static_cast<std::size_t>(row)];
-        squares += posterior.weights(row) * scaled * scaled;
-        const double standard = scaled / posterior.noise;
-        posterior.weights(row) = (kFreedom + 1.0) / (kFreedom + standard * standard);
-      }
-      posterior.noise = std::sqrt(squares / (kPriorRows + static_cast<double>(rows)));
-    }
-  }
-
   const std::vector<OwnRun>& runs_;
   const ReadFile& read_file_;
   std::vector<double> catalogue_s_;
@@ -175,11 +137,11 @@ struct Candidate {
 };
 
 // A change of a run's layout, as a person would say it.
-struct Variation {
+struct LayoutChange {
   const char* key;
   double factor;
 };
-constexpr Variation kVariations[] = {
+constexpr LayoutChange kLayoutChanges[] = {
     {"tp", 2.0},    {"tp", 0.5},   {"pp", 2.0}, {"pp", 0.5}, {"micro_batch_size", 2.0}, {"micro_batch_size", 0.5},
     {"nodes", 2.0}, {"nodes", 0.5}};
 
@@ -190,21 +152,21 @@ int whole_of(const nlohmann::json& values, const Job& job, const std::string& ke
   return values.value("micro_batch_size", job.layout.micro_batch_size);
 }
 
-std::optional<nlohmann::json> varied(const OwnRun& run, const Variation& variation) {
+std::optional<nlohmann::json> varied(const OwnRun& run, const LayoutChange& change) {
   nlohmann::json root = run.root;
   nlohmann::json& layout = root["layout"];
-  const double value = whole_of(layout, run.job, variation.key) * variation.factor;
+  const double value = whole_of(layout, run.job, change.key) * change.factor;
   if (value < 1.0 || value != std::floor(value)) return std::nullopt;
-  if (std::string_view(variation.key) == "nodes") {
+  if (std::string_view(change.key) == "nodes") {
     nlohmann::json& cluster = root["cluster"];
     if (!cluster.is_object() || run.job.cluster.uneven()) return std::nullopt;
     cluster["nodes"] = static_cast<int>(value);
   } else {
-    layout[variation.key] = static_cast<int>(value);
+    layout[change.key] = static_cast<int>(value);
   }
   layout.erase("dp");
   for (const char* key : {"stage_layers", "vpp", "schedule", "accumulation", "group_size"}) {
-    if (std::string_view(variation.key) == "pp") layout.erase(key);
+    if (std::string_view(change.key) == "pp") layout.erase(key);
   }
   if (run.job.layout.tp == 1 && layout.value("tp", 1) > 1) layout["sequence_parallel"] = true;
   if (layout.value("tp", run.job.layout.tp) == 1) layout["sequence_parallel"] = false;
@@ -217,8 +179,8 @@ std::vector<Candidate> candidates_near(const std::vector<OwnRun>& runs, const Re
   std::set<std::string> known;
   for (const OwnRun& run : runs) known.insert(run.root->dump());
   for (std::size_t index = 0; index < std::min(kMostRuns, runs.size()); ++index) {
-    for (const Variation& variation : kVariations) {
-      std::optional<nlohmann::json> root = varied(runs[index], variation);
+    for (const LayoutChange& change : kLayoutChanges) {
+      std::optional<nlohmann::json> root = varied(runs[index], change);
       if (!root || !known.insert(root->dump()).second) continue;
       try {
         Candidate candidate;
@@ -227,8 +189,8 @@ std::vector<Candidate> candidates_near(const std::vector<OwnRun>& runs, const Re
         if (!answer.result.memory.fits) continue;
         candidate.time_s = answer.result.iteration.time_s;
         candidate.layout =
-            fmt::format("{} with {} {}", runs[index].id, variation.key,
-                        whole_of(runs[index].root->at("layout"), runs[index].job, variation.key) * variation.factor);
+            fmt::format("{} with {} {}", runs[index].id, change.key,
+                        whole_of(runs[index].root->at("layout"), runs[index].job, change.key) * change.factor);
         candidate.root = std::move(*root);
         all.push_back(std::move(candidate));
       } catch (const ConfigError&) {
@@ -239,28 +201,24 @@ std::vector<Candidate> candidates_near(const std::vector<OwnRun>& runs, const Re
   return all;
 }
 
-double spread_of(const Vector& slopes, const Matrix& covariance) {
-  return std::sqrt(std::max(0.0, slopes.dot(covariance * slopes)));
-}
-
 // What measuring one with this noise takes off the variances of all.
-double gain_of(const Vector& measured, const std::vector<Candidate>& all, const Matrix& covariance, double noise) {
-  const Vector along = covariance * measured;
-  const double scale = noise * noise + measured.dot(along);
+double gain_of(const Vector& measured, const std::vector<Candidate>& all, const Posterior& posterior, double noise) {
+  const Vector along = posterior.times(measured);
+  const double scale = noise * noise + dot(measured, along);
   double gain = 0.0;
   for (const Candidate& other : all) {
-    const double shared = other.slopes.dot(along);
+    const double shared = dot(other.slopes, along);
     gain += shared * shared / scale;
   }
   return gain;
 }
 
-std::optional<NextRun> next_run(const Fitter& fitter, const std::vector<OwnRun>& runs,
+std::optional<NextRun> next_run(const RunFitter& fitter, const std::vector<OwnRun>& runs,
                                 const std::vector<std::string>& names, const Posterior& posterior,
                                 const ReadFile& read_file) {
   std::vector<Candidate> candidates = candidates_near(runs, read_file);
   if (candidates.empty()) return std::nullopt;
-  const Vector nothing = Vector::Zero(posterior.at.size());
+  const Vector nothing(posterior.at.size(), 0.0);
   for (Candidate& candidate : candidates) {
     candidate.slopes = fitter.slopes(candidate.job, names, nothing, candidate.time_s);
   }
@@ -269,18 +227,18 @@ std::optional<NextRun> next_run(const Fitter& fitter, const std::vector<OwnRun>&
   const Candidate* chosen = &candidates.front();
   double total = 0.0;
   for (const Candidate& candidate : candidates) {
-    const double spread = spread_of(candidate.slopes, posterior.covariance);
+    const double spread = posterior.spread_along(candidate.slopes);
     total += spread * spread;
-    const double gain = gain_of(candidate.slopes, candidates, posterior.covariance, noise);
+    const double gain = gain_of(candidate.slopes, candidates, posterior, noise);
     if (gain <= best) continue;
     best = gain;
     chosen = &candidate;
   }
+  const Vector along = posterior.times(chosen->slopes);
   std::string from;
   double largest = -1.0;
   for (std::size_t index = 0; index < names.size(); ++index) {
-    const auto place = static_cast<Eigen::Index>(index);
-    const double part = chosen->slopes(place) * (posterior.covariance * chosen->slopes)(place);
+    const double part = chosen->slopes[index] * along[index];
     if (part <= largest) continue;
     largest = part;
     from = names[index];
@@ -288,7 +246,7 @@ std::optional<NextRun> next_run(const Fitter& fitter, const std::vector<OwnRun>&
   NextRun next;
   next.job = chosen->root;
   next.layout = chosen->layout;
-  next.half_width = kQuantile90 * spread_of(chosen->slopes, posterior.covariance);
+  next.half_width = kQuantile90 * posterior.spread_along(chosen->slopes);
   const auto count = static_cast<double>(candidates.size());
   next.why = fmt::format(
       "{}: constants leave its forecast ± {:.1f} %, most of it {}; once measured, forecasts of the {} layouts near "
@@ -362,19 +320,15 @@ DeviceProfile profile_of(const std::vector<OwnRun>& runs, const std::vector<std:
     const std::string kind = kind_of_run(run.job);
     if (std::find(fit.kinds.begin(), fit.kinds.end(), kind) == fit.kinds.end()) fit.kinds.push_back(kind);
   }
-  for (Eigen::Index row = 0; row < posterior.covariance.rows(); ++row) {
-    for (Eigen::Index column = 0; column < posterior.covariance.cols(); ++column) {
-      fit.covariance.push_back(posterior.covariance(row, column));
-    }
-  }
+  fit.covariance = posterior.covariance;
   profile.fitted = std::move(fit);
   for (const std::string& name : told) {
-    const auto place = static_cast<Eigen::Index>(std::find(names.begin(), names.end(), name) - names.begin());
+    const auto place = static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
     // Of a run that has it: another stack's zero is nobody's figure.
     const auto has = std::find_if(runs.begin(), runs.end(),
                                   [&name](const OwnRun& run) { return find_run_constant(name)->value(run.job) > 0.0; });
     Job fitted = has->job;
-    find_run_constant(name)->scale(fitted, std::exp(posterior.at(place)));
+    find_run_constant(name)->scale(fitted, std::exp(posterior.at[place]));
     if (name.rfind("stack.", 0) == 0) profile.stack["name"] = stack_of_run(has->job);
     add_constant(name, fitted, profile);
   }
@@ -387,7 +341,7 @@ OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file) 
   constexpr double kFelt = 1e-3;
   FLOPCAST_CHECK(!runs.empty());
   require_one_device(runs);
-  const Fitter fitter(runs, read_file);
+  const RunFitter fitter(runs, read_file);
   OwnFit found;
   std::vector<std::string> names;
   for (const RunConstant& constant : run_constants()) {
@@ -397,9 +351,9 @@ OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file) 
       continue;
     }
     double most = 0.0;
-    const Vector nothing = Vector::Zero(1);
+    const Vector nothing(1, 0.0);
     for (std::size_t row = 0; row < runs.size(); ++row) {
-      most = std::max(most, std::abs(fitter.slopes(runs[row].job, {name}, nothing, fitter.catalogue_s()[row])(0)));
+      most = std::max(most, std::abs(fitter.slopes(runs[row].job, {name}, nothing, fitter.catalogue_s()[row])[0]));
     }
     if (most < kFelt) {
       found.untold.push_back({name, "changes none of the runs"});
@@ -412,8 +366,7 @@ OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file) 
   std::vector<std::string> told;
   const auto narrowed = [&](std::size_t index) {
     const double spread = fitter.mean_distance() * find_run_constant(names[index])->spread;
-    const auto place = static_cast<Eigen::Index>(index);
-    return std::sqrt(posterior.covariance(place, place)) / spread;
+    return posterior.spread(index) / spread;
   };
   for (std::size_t index = 0; index < names.size(); ++index) {
     if (narrowed(index) < kTold) {
@@ -430,15 +383,14 @@ OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file) 
                     fmt::join(names, ", ")));
   }
   const Posterior of_told = fitter.fit(told);
-  posterior.at.setZero();
+  posterior.at.assign(names.size(), 0.0);
   posterior.noise = of_told.noise;
   for (std::size_t index = 0; index < told.size(); ++index) {
     const auto place = std::find(names.begin(), names.end(), told[index]) - names.begin();
-    posterior.at(place) = of_told.at(static_cast<Eigen::Index>(index));
+    posterior.at[static_cast<std::size_t>(place)] = of_told.at[index];
   }
   for (const std::string& name : told) {
     const auto index = static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
-    const auto place = static_cast<Eigen::Index>(index);
     const auto has = std::find_if(runs.begin(), runs.end(),
                                   [&name](const OwnRun& run) { return find_run_constant(name)->value(run.job) > 0.0; });
     const RunConstant& constant = *find_run_constant(name);
@@ -446,22 +398,21 @@ OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file) 
     one.name = name;
     one.unit = std::string(constant.unit);
     one.catalogue = constant.value(has->job);
-    const double reach = kQuantile90 * std::sqrt(posterior.covariance(place, place));
+    const double reach = kQuantile90 * posterior.spread(index);
     const auto bounded = [&](double at) {
       const double value = one.catalogue * std::exp(at);
       return constant.is_share ? std::min(1.0, value) : value;
     };
-    one.value = bounded(posterior.at(place));
-    one.low = bounded(posterior.at(place) - reach);
-    one.high = bounded(posterior.at(place) + reach);
+    one.value = bounded(posterior.at[index]);
+    one.low = bounded(posterior.at[index] - reach);
+    one.high = bounded(posterior.at[index] + reach);
     one.narrowed = narrowed(index);
     found.constants.push_back(std::move(one));
   }
   constexpr double kIgnored = 0.4;
   for (std::size_t row = 0; row < runs.size(); ++row) {
     found.runs.push_back({runs[row].id, runs[row].measured_s, fitter.catalogue_s()[row],
-                          fitter.time_of(runs[row].job, names, posterior.at),
-                          of_told.weights(static_cast<Eigen::Index>(row)) > kIgnored});
+                          fitter.time_of(runs[row].job, names, posterior.at), of_told.weights[row] > kIgnored});
   }
   found.profile = profile_of(runs, names, posterior, told);
   found.next = next_run(fitter, runs, names, posterior, read_file);
@@ -472,19 +423,19 @@ namespace {
 
 // Of `from`, the one that takes the most variance off the forecasts of all of them.
 std::size_t most_telling(const RunFit& fit, const std::vector<OwnRun>& runs, const std::vector<bool>& taken,
-                         const Fitter& fitter) {
-  const auto count = static_cast<Eigen::Index>(fit.constants.size());
-  const Matrix covariance = Eigen::Map<const Matrix>(fit.covariance.data(), count, count);
-  const Vector nothing = Vector::Zero(count);
+                         const RunFitter& fitter) {
+  Posterior posterior;
+  posterior.at.assign(fit.constants.size(), 0.0);
+  posterior.covariance = fit.covariance;
   std::vector<Candidate> all(runs.size());
   for (std::size_t run = 0; run < runs.size(); ++run) {
-    all[run].slopes = fitter.slopes(runs[run].job, fit.constants, nothing, fitter.catalogue_s()[run]);
+    all[run].slopes = fitter.slopes(runs[run].job, fit.constants, posterior.at, fitter.catalogue_s()[run]);
   }
   std::size_t chosen = runs.size();
   double best = -1.0;
   for (std::size_t run = 0; run < runs.size(); ++run) {
     if (taken[run]) continue;
-    const double gain = gain_of(all[run].slopes, all, covariance, fitter.mean_distance() * fit.noise);
+    const double gain = gain_of(all[run].slopes, all, posterior, fitter.mean_distance() * fit.noise);
     if (gain <= best) continue;
     best = gain;
     chosen = run;
@@ -501,7 +452,7 @@ std::optional<OwnFit> fit_where_told(const std::vector<OwnRun>& runs, const Read
 }
 
 void add_errors(const std::vector<OwnRun>& runs, const std::vector<bool>& taken, const std::optional<OwnFit>& fit,
-                const Fitter& fitter, const ReadFile& read_file, std::vector<double>& errors, LearningPoint& point) {
+                const RunFitter& fitter, const ReadFile& read_file, std::vector<double>& errors, LearningPoint& point) {
   const nlohmann::json profile =
       fit ? nlohmann::json::parse(write_profile(fit->profile)) : nlohmann::json(nlohmann::json::object());
   for (std::size_t run = 0; run < runs.size(); ++run) {
@@ -522,7 +473,7 @@ void add_errors(const std::vector<OwnRun>& runs, const std::vector<bool>& taken,
 std::vector<LearningPoint> learning_curve(const std::vector<OwnRun>& runs, const std::vector<int>& counts,
                                           RunChoice choice, int repetitions, const ReadFile& read_file) {
   require_one_device(runs);
-  const Fitter fitter(runs, read_file);
+  const RunFitter fitter(runs, read_file);
   std::vector<LearningPoint> curve;
   for (const int count : counts) {
     if (runs.size() < 2) throw ConfigError({"--held-out", "one run leaves none to forecast", "", "two runs or more"});

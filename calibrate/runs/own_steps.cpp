@@ -1,4 +1,4 @@
-#include "calibrate/runs/own_steps.hpp"
+#include "calibrate/runs/fit_runs.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

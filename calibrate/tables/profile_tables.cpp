@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/document.hpp"
 #include "model/job/read_job.hpp"

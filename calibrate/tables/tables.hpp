@@ -6,12 +6,10 @@
 #include <vector>
 
 #include "base/text/series.hpp"
-#include "base/text/state_rows.hpp"
 #include "base/text/table.hpp"
 #include "calibrate/runs/fit_runs.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/refit.hpp"
-#include "calibrate/verdict/hypotheses.hpp"
 #include "calibrate/verdict/verdict.hpp"
 #include "model/job/device_profile.hpp"
 
@@ -56,9 +54,9 @@ std::string write_validation(const std::vector<SourceSummary>& sources);
 
 /// Errors of the step time by source, rows that constants were fitted to apart from the others.
 Table time_error_table(const std::vector<SourceSummary>& sources);
-/// Errors of the memory by source; without rows where no source measured memory.
 /// Of the published steps that come with the program.
 Table coverage_table();
+/// Errors of the memory by source; without rows where no source measured memory.
 Table memory_error_table(const std::vector<SourceSummary>& sources);
 /// What choosing the row forecast fastest costs, and the errors without rows that others contradict.
 Table choice_table(const std::vector<SourceSummary>& sources);

@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/runs/own_steps.hpp"
-#include "calibrate/validation/map_row.hpp"
+#include "base/text/table.hpp"
+#include "calibrate/runs/fit_runs.hpp"
 #include "calibrate/validation/published_row.hpp"
+#include "model/catalog/catalogue.hpp"
 #include "sim/forecast/interval.hpp"
 #include "sim/forecast/prepare.hpp"
 
@@ -177,5 +178,68 @@ std::vector<bool> contradicted_rows(const std::vector<ComparedRow>& rows);
 /// what the row is called, `source` what it is counted with. Throws ConfigError with the place in `file`.
 EvaluatedRow read_run_result(const nlohmann::json& json, const std::string& id, const std::string& source,
                              const std::string& file);
+
+/// Errors of published steps by source and facts, which intervals rest on. Of sources that a constant was fitted to
+/// they are no smaller for it than the interval's own test allows: every source is left out whole when it is judged.
+/// Layers measured alone and collectives are no steps.
+std::vector<SourceErrors> source_errors(const std::vector<SourceSummary>& sources);
+
+/// The text of sim/forecast/source_errors.json.
+std::string source_errors_file(const std::vector<SourceErrors>& groups);
+
+/// How often the steps of a source lie inside the interval of a forecast that knows nothing of it.
+struct Coverage {
+  int source = 0;
+  std::string devices;  ///< "h100, h200"
+  std::string stacks;
+  int rows = 0;
+  int covered = 0;
+  double half_width = 0.0;  ///< mean over the rows
+};
+
+/// By source, each left out whole.
+std::vector<Coverage> interval_coverage(const std::vector<SourceErrors>& known);
+/// The mean of the sources' shares, each one vote.
+double mean_coverage(const std::vector<Coverage>& coverages);
+
+/// A published figure of failures, checkpoints or stragglers beside the run that a job says: what the source does not
+/// tell of the job is assumed, and said.
+struct FailureRow {
+  std::string id;
+  std::string quantity;
+  std::string unit;
+  double measured = 0.0;
+  double forecast = 0.0;
+  std::optional<double> low;  ///< of the band that the forecast is held to
+  std::optional<double> high;
+  std::string source;   ///< with the place in it
+  std::string assumed;  ///< what the source does not say
+  std::string missed;   ///< why the forecast lies outside the band; empty where it does not
+
+  bool inside() const { return forecast >= low.value_or(forecast) && forecast <= high.value_or(forecast); }
+};
+
+/// A published figure that no run can be held against, and why.
+struct OpenFailureRow {
+  std::string id;
+  std::string quantity;
+  std::string reason;
+};
+
+struct FailureRows {
+  std::vector<FailureRow> rows;
+  std::vector<OpenFailureRow> inexpressible;
+};
+
+/// Forecasts every row of failure_rows.json. With `published`, the "rows" of a file with id and value, the measured
+/// figures come from there: rows that it does not have are left out, rows of it that nothing here knows and that speak
+/// of failures, stragglers or checkpoints are inexpressible. Throws ConfigError with the place in `file`.
+FailureRows evaluate_failures(const nlohmann::json* published, const std::string& file);
+
+/// The rows with their errors, then those left open.
+std::vector<Table> failure_tables(const FailureRows& rows);
+
+/// calibrate/validation/failure_rows.json, compiled in.
+const std::vector<EmbeddedFile>& embedded_failure_rows();
 
 }  // namespace flopcast

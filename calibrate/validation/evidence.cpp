@@ -1,4 +1,4 @@
-#include "calibrate/validation/evidence.hpp"
+#include "calibrate/validation/published_row.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "base/text/words.hpp"
-#include "calibrate/validation/published_row.hpp"
 #include "model/catalog/catalogue.hpp"
 
 namespace flopcast {

@@ -1,4 +1,4 @@
-#include "calibrate/validation/failure_rows.hpp"
+#include "calibrate/validation/evaluate.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/text/error.hpp"
 #include "model/job/read_job.hpp"
-#include "sim/run/run_answer.hpp"
+#include "sim/run/run.hpp"
 
 namespace flopcast {
 

@@ -1,4 +1,4 @@
-#include "calibrate/validation/held_out.hpp"
+#include "calibrate/validation/evaluate.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "calibrate/validation/map_row.hpp"
+#include "calibrate/validation/published_row.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,8 +13,6 @@
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "calibrate/validation/evidence.hpp"
-#include "calibrate/validation/published_row.hpp"
 #include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {

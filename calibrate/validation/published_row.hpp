@@ -108,4 +108,70 @@ const std::vector<EmbeddedFile>& embedded_published();
 /// The published measurements that come with the program.
 std::vector<PublishedFile> shipped_published();
 
+/// What of a run was measured, and so what must be forecast.
+enum class MeasuredPart { kStep, kLayer, kCollective };
+
+/// A row as a job file, or why it cannot be one.
+struct MappedRow {
+  JsonValue job;
+  MeasuredPart part = MeasuredPart::kStep;
+  bool memory_reserved = false;       ///< torch.cuda.max_memory_reserved: fragmentation included
+  bool memory_as_tools_show = false;  ///< measured with nvidia-smi: context, buffers and fragmentation included
+  /// Zero-bubble runs validate a step after it (2401.10241, section 4): a rank begins the next step when it is done
+  /// with its own part, so that a step takes the longest span of a rank, not the time from the first start to the last
+  /// end.
+  bool steps_overlap = false;
+  std::string skip_reason;  ///< empty when there is a job
+};
+
+/// Maps a row's fields to a job, by the fields alone.
+/// Model: MLPs of width 4h are GPT's (LayerNorm, biases, learned positions, tied embeddings), others Llama's (RMSNorm,
+/// gated, rotary, untied).
+/// Schedule: a name of ours, or by the words its source uses; the default of a layout where a row names none, and a row
+/// whose name is neither is skipped.
+/// Stages: where embedding and head count as a layer each (they do where the source says so, and where only that makes
+/// the stages even), first and last stage have one layer less.
+/// ZeRO 2 with a pipeline is ZeRO 1, as gradients are scattered once a step, unless `scatters_each_microbatch`.
+/// A single layer is priced as the middle one of three pipeline ranks.
+/// A row with a job is that job: `software` completes its training, then completions.json, a table by source made from
+/// what rows say in id, citation and note.
+MappedRow map_row(const PublishedRow& row, const std::string& about);
+/// The text of completions.json: [{"says": […], "job": {…}}], each merged (RFC 7396) into jobs of rows that say all of
+/// it.
+const std::vector<EmbeddedFile>& embedded_completions();
+
+/// What the words of a source mean in a job. Tables of rules, the first that fits wins; none knows a row's id, a file's
+/// name or a model's name.
+
+/// The catalogue's name of a device: by memory size and generation ("A100 … 40 GB" -> "a100-40g").
+std::optional<std::string> device_of(const PublishedRow& row);
+
+/// The inline cluster of a row: its links by their names and rates in the source's words. NVLink by the device's
+/// generation, or by the links a source counts; network cards by "N x R Gb/s per node", "R Gb/s per GPU", or eight
+/// 200 Gbit/s cards where nothing is said.
+nlohmann::json cluster_of(const PublishedRow& row, const std::string& device, int devices);
+
+/// The training software and how the row departs from it: {"name": "megatron-2022", "gradient_bytes": 2}.
+///   the source names                                   stack
+///   a zero-bubble schedule                             zero-bubble
+///   TransformerEngine, Megatron-Core                   megatron-core
+///   NeMo, Megatron-Bridge                              nemo
+///   DeepSpeed                                          megatron-deepspeed
+///   FSDP                                               pytorch-fsdp
+///   nothing of these, beside a zero-bubble schedule    zero-bubble, with Megatron's blocking transfers
+///   sequence parallelism or selective recomputation    megatron-2022 (they came with it, 2205.05198); on Hopper and
+///                                                      later megatron-core
+///   a paper of 2022 or later                           megatron-2022
+///   nothing of these                                   megatron-2021; on Hopper and later megatron-core
+/// and of single properties: fp32 or fp16 gradient accumulation, FSDP's PURE mode (gradients reduced in bf16),
+/// FlashAttention, fused cross entropy, no overlap of communication.
+nlohmann::json stack_of(const PublishedRow& row, const std::string& about);
+
+/// "bf16", "fp16" or "fp8", as the row says; bf16 (fp16 on Volta) when it does not.
+std::string precision_of(const PublishedRow& row);
+
+/// Everything a row says in words, in lower case.
+std::string words_of(const PublishedRow& row, const std::string& about);
+bool mentions(const std::string& words, std::string_view phrase);
+
 }  // namespace flopcast

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "calibrate/verdict/trace_steps.hpp"
 
 namespace flopcast {

@@ -1,4 +1,4 @@
-#include "calibrate/verdict/hypotheses.hpp"
+#include "calibrate/verdict/verdict.hpp"
 
 #include <fmt/format.h>
 
@@ -11,20 +11,13 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "model/cost/compute.hpp"
 #include "model/layout/rank_grid.hpp"
 
 namespace flopcast {
 
 namespace {
-
-double median_of_values(std::vector<double> values) {
-  if (values.empty()) return 0.0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Chosen: how often each is found to be the cause where nothing else is known. So are the thresholds of the evidence
 // below: no published collection of explained gaps was found to fit them to.
@@ -53,10 +46,6 @@ using Beliefs = std::array<Belief, kGapCauses>;
 
 std::size_t index_of(GapCause cause) {
   return static_cast<std::size_t>(cause);
-}
-
-std::string seconds_text(double seconds) {
-  return time_in_seconds(seconds);
 }
 
 // How well an effect of a given size stands for the gap.
@@ -337,209 +326,6 @@ void hear_log(const TrainingLog& log, double gap_s, const Result& forecast, Beli
   }
 }
 
-// What traces show of a step, beside what the forecast says.
-struct TracedFigures {
-  double time_s = 0.0;
-  double compute_s = 0.0;        // median over ranks
-  double more_compute_s = 0.0;   // than forecast, of the usual rank
-  double apart_s = 0.0;          // by which one rank computes for longer than that
-  std::string slowest;           // which, and how long
-  double communication_s = 0.0;  // of the rank that communicates, and so waits, least
-  double exposed_s = 0.0;        // of the same rank
-  double mean_exposed_s = 0.0;
-  std::array<double, kIdleCauses> idle_s{};  // median over ranks
-  double forwards_per_backward = 0.0;        // of attention; 0: not told
-  double forward_slowdown = 0.0;             // forward passes over their forecast; 0: not told
-  double leading_idle_s = 0.0;  // before the first kernel of a step, beyond what is forecast, median over ranks
-  double hidden_share = 0.0;    // of communication, over all ranks
-  bool tells_host = false;
-  bool waits_apart = false;
-};
-
-// What the forecast has for a rank: stages are uneven, and later ones begin later.
-struct RankForecast {
-  double compute_s = 0.0;
-  double forward_s = 0.0;
-  double first_start_s = 0.0;
-  std::optional<int> node = {};
-};
-
-class RankForecasts {
- public:
-  RankForecasts(const Forecast& answer, double compute_s)
-      : layout_(answer.step.job.layout), cluster_(answer.step.job.cluster), grid_(layout_), mean_{compute_s} {
-    double sum = 0.0;
-    for (const std::vector<Span>& spans : answer.timeline.ranks) {
-      RankForecast rank;
-      for (const Span& span : spans) {
-        const double seconds = static_cast<double>(span.end - span.start) * answer.timeline.units_per_tick;
-        if (is_action(span.kind) || span.kind == SpanKind::kOptimizer) rank.compute_s += seconds;
-        if (span.kind == SpanKind::kForward) rank.forward_s += seconds;
-      }
-      sum += rank.compute_s;
-      if (!spans.empty() && !answer.step.program.asynchronous) {
-        rank.first_start_s = static_cast<double>(spans.front().start) * answer.timeline.units_per_tick;
-      }
-      ranks_.push_back(rank);
-    }
-    if (!ranks_.empty()) {
-      const auto [least, most] =
-          std::minmax_element(ranks_.begin(), ranks_.end(),
-                              [](const RankForecast& a, const RankForecast& b) { return a.compute_s < b.compute_s; });
-      uneven_s_ = most->compute_s - least->compute_s;
-    }
-    const double mean = sum / static_cast<double>(std::max<std::size_t>(1, ranks_.size()));
-    if (mean > 0.0) kernels_share_ = compute_s / mean;
-  }
-
-  RankForecast of(const TracedRank& traced) const {
-    if (!is_known(traced)) return mean_;
-    // A run of our own tells its ranks by their places in the pipeline.
-    const int device = traced.waits_apart ? grid_.neighbour(0, Axis::kPipeline, *traced.rank) : *traced.rank;
-    const int stage = traced.waits_apart ? *traced.rank : grid_.coordinate(device, Axis::kPipeline);
-    if (static_cast<std::size_t>(stage) >= ranks_.size()) return mean_;
-    RankForecast forecast = ranks_[static_cast<std::size_t>(stage)];
-    // Its passes are whole; in other traces collectives inside passes are kernels of their own.
-    if (!traced.waits_apart) {
-      forecast.compute_s *= kernels_share_;
-      forecast.forward_s *= kernels_share_;
-    }
-    if (cluster_.nodes > 1 && !cluster_.uneven()) forecast.node = device / cluster_.devices_per_node;
-    return forecast;
-  }
-
-  bool is_known(const TracedRank& traced) const {
-    return traced.rank && *traced.rank >= 0 && *traced.rank < grid_.ranks();
-  }
-  /// By which computation of one place in the pipeline exceeds that of another.
-  double uneven_s() const { return kernels_share_ * uneven_s_; }
-
- private:
-  const Layout& layout_;
-  const Cluster& cluster_;
-  RankGrid grid_;
-  RankForecast mean_;
-  double kernels_share_ = 1.0;       // of passes and optimizer, what is not communication
-  double uneven_s_ = 0.0;            // of passes and optimizer, the longest less the shortest
-  std::vector<RankForecast> ranks_;  // by place in the pipeline
-};
-
-double messages_of(const TracedStep& step) {
-  double seconds = 0.0;
-  for (const auto& [name, time] : step.collectives) {
-    if (name.rfind("p2p", 0) == 0) seconds += time.seconds;
-  }
-  return seconds;
-}
-
-// A rank's computation beside its forecast.
-struct RankExcess {
-  std::string name;
-  double compute_s = 0.0;
-  RankForecast forecast;
-
-  double more_s() const { return compute_s - forecast.compute_s; }
-};
-
-// "ranks 2, 3, all of node 1, compute for …": those that are nearer to the slowest than to the usual one.
-std::string slow_ranks_text(std::vector<RankExcess> ranks, double usual_s) {
-  constexpr std::size_t kMostNamed = 4;
-  std::stable_sort(ranks.begin(), ranks.end(),
-                   [](const RankExcess& a, const RankExcess& b) { return a.more_s() > b.more_s(); });
-  const RankExcess& slowest = ranks.front();
-  const double limit = usual_s + (slowest.more_s() - usual_s) / 2.0;
-  std::vector<std::string> names;
-  bool whole_node = slowest.forecast.node.has_value();
-  std::size_t slow = 0;
-  for (const RankExcess& rank : ranks) {
-    const bool is_slow = rank.more_s() > limit;
-    whole_node = whole_node && is_slow == (rank.forecast.node == slowest.forecast.node);
-    if (!is_slow) continue;
-    if (++slow <= kMostNamed) names.push_back(rank.name);
-  }
-  std::string text = fmt::format("{}", fmt::join(names, ", "));
-  if (slow > kMostNamed) text += fmt::format(" and {} more", slow - kMostNamed);
-  if (whole_node && slow > 1) text += fmt::format(", all of node {},", *slowest.forecast.node);
-  text += fmt::format(" compute{} for {}, forecast {}; the usual rank for {} {} than forecast", slow > 1 ? "" : "s",
-                      seconds_text(slowest.compute_s), seconds_text(slowest.forecast.compute_s),
-                      seconds_text(std::abs(usual_s)), usual_s < 0.0 ? "less" : "more");
-  return text;
-}
-
-// With an even number the lower one: of two ranks one of which is slow, the other is the usual one.
-double usual_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-// `waiting_s` is what a rank of the forecast's pipeline waits for others: kernels that receive do the waiting.
-TracedFigures figures_of(const std::vector<TracedRank>& traces, const RankForecasts& forecasts, double waiting_s) {
-  TracedFigures figures;
-  std::vector<double> times;
-  std::vector<double> computes;
-  std::vector<double> more;
-  std::vector<double> leading;
-  std::vector<RankExcess> excesses;
-  std::array<std::vector<double>, kIdleCauses> idles;
-  double communication = 0.0;
-  double overlapped = 0.0;
-  double forwards = 0.0;
-  double backwards = 0.0;
-  double forward_s = 0.0;
-  double forward_forecast_s = 0.0;
-  bool first = true;
-  figures.waits_apart = std::all_of(traces.begin(), traces.end(), [](const TracedRank& r) { return r.waits_apart; });
-  for (const TracedRank& rank : traces) {
-    const TracedStep& step = rank.typical();
-    excesses.push_back(
-        {rank.rank ? fmt::format("rank {}", *rank.rank) : rank.file, step.compute_s, forecasts.of(rank)});
-    times.push_back(step.time_s);
-    computes.push_back(step.compute_s);
-    more.push_back(excesses.back().more_s());
-    const bool waits_first = !step.stretches.empty() && step.stretches.front().state == TracedState::kIdle;
-    const double first_start_s = waits_first ? step.stretches.front().end_s : 0.0;
-    leading.push_back(std::max(0.0, first_start_s - excesses.back().forecast.first_start_s));
-    communication += step.communication_s;
-    overlapped += step.overlapped_s();
-    figures.mean_exposed_s += step.exposed_s / static_cast<double>(traces.size());
-    for (std::size_t cause = 0; cause < kIdleCauses; ++cause) idles[cause].push_back(step.idle_by_cause_s[cause]);
-    forwards += static_cast<double>(step.attention_forward);
-    backwards += static_cast<double>(step.attention_backward);
-    forward_s += step.forward_s;
-    forward_forecast_s += excesses.back().forecast.forward_s;
-    figures.tells_host = figures.tells_host || rank.tells_host;
-    // Where communication holds no waiting, the rank that it costs most says how long the links take.
-    const double waits = figures.waits_apart ? 0.0 : std::min(waiting_s, messages_of(step));
-    const bool telling = figures.waits_apart ? step.exposed_s > figures.exposed_s
-                                             : step.communication_s - waits < figures.communication_s;
-    if (first || telling) {
-      figures.communication_s = step.communication_s - waits;
-      figures.exposed_s = std::max(0.0, step.exposed_s - waits);
-    }
-    first = false;
-  }
-  figures.time_s = median_of_values(times);
-  figures.leading_idle_s = median_of_values(leading);
-  figures.compute_s = usual_of(computes);
-  figures.more_compute_s = usual_of(more);
-  figures.apart_s = *std::max_element(more.begin(), more.end()) - figures.more_compute_s;
-  figures.slowest = slow_ranks_text(std::move(excesses), figures.more_compute_s);
-  const bool known =
-      std::all_of(traces.begin(), traces.end(), [&](const TracedRank& rank) { return forecasts.is_known(rank); });
-  if (!known && forecasts.uneven_s() > 0.0) {
-    // Any of them may be that of the longest stage.
-    figures.apart_s = std::max(0.0, figures.apart_s - forecasts.uneven_s());
-    figures.slowest += fmt::format("; the traces tell no ranks, and stages differ by {} in the forecast",
-                                   seconds_text(forecasts.uneven_s()));
-  }
-  for (std::size_t cause = 0; cause < kIdleCauses; ++cause) figures.idle_s[cause] = median_of_values(idles[cause]);
-  if (backwards > 0.0) figures.forwards_per_backward = forwards / backwards;
-  if (forward_forecast_s > 0.0) figures.forward_slowdown = forward_s / forward_forecast_s;
-  if (communication > 0.0) figures.hidden_share = overlapped / communication;
-  return figures;
-}
-
 double idle_of(const TracedFigures& figures, IdleCause cause) {
   return figures.idle_s[static_cast<std::size_t>(cause)];
 }
@@ -599,8 +385,7 @@ double share_computed_again(const TracedFigures& seen, const Forecast& answer, c
 void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample>& products, const Forecast& answer,
                  double gap_s, Beliefs& beliefs) {
   const Result& result = answer.result;
-  const double computes = result.breakdown.compute_s + result.breakdown.recompute_s + result.breakdown.optimizer_s;
-  const TracedFigures seen = figures_of(traces, RankForecasts(answer, computes), result.breakdown.bubble_s);
+  const TracedFigures seen = figures_of(traces, answer);
   const ForecastTraffic traffic = traffic_of(result, seen.waits_apart);
   const auto set = [&](GapCause cause, double explains_s, const std::string& evidence) {
     Belief& belief = beliefs[index_of(cause)];

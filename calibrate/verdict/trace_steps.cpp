@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 
 namespace flopcast {

@@ -1,20 +1,105 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "calibrate/device/imports.hpp"
+#include "calibrate/runs/fit_runs.hpp"
+#include "calibrate/verdict/trace_steps.hpp"
 #include "model/job.hpp"
 #include "sim/files/compared_run.hpp"
 #include "sim/files/run_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/result.hpp"
-#include "sim/metrics/memory_over_time.hpp"
+#include "sim/metrics/metrics.hpp"
 #include "sim/program/program.hpp"
-#include "sim/program/step_times.hpp"
+#include "sim/program/request.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {
+
+/// Why a step took another time than forecast.
+enum class GapCause {
+  kSlowLink,
+  kNoOverlap,
+  kHostBound,
+  kClocks,
+  kDataLoader,
+  kStraggler,
+  kRecompute,
+  kMemoryPressure,
+};
+template <>
+struct EnumNames<GapCause> {
+  static constexpr std::string_view kNames[] = {"slow-link",   "no-overlap", "host-bound", "clocks",
+                                                "data-loader", "straggler",  "recompute",  "memory-pressure"};
+};
+inline constexpr std::size_t kGapCauses = 8;
+
+struct Hypothesis {
+  GapCause cause = GapCause::kSlowLink;
+  double score = 0.0;       ///< share of belief among the eight
+  double explains_s = 0.0;  ///< of the gap, measured less forecast
+  std::string evidence;     ///< what speaks for it, or against it
+  std::string check;        ///< what would confirm it
+};
+
+/// What is known of the run beside the forecast.
+struct GapEvidence {
+  double measured_s = 0.0;
+  std::optional<StepsOfLog> steps;
+  std::optional<TrainingLog> log;
+  std::vector<TracedRank> traces;  ///< of as many ranks as were traced
+  std::vector<Sample> products;    ///< that the traces tell with shape and format (read_trace)
+};
+
+/// What traces show of a step, beside what the forecast says.
+struct TracedFigures {
+  double time_s = 0.0;
+  double compute_s = 0.0;        ///< median over ranks
+  double more_compute_s = 0.0;   ///< than forecast, of the usual rank
+  double apart_s = 0.0;          ///< by which one rank computes for longer than that
+  std::string slowest;           ///< which, and how long
+  double communication_s = 0.0;  ///< of the rank that communicates, and so waits, least
+  double exposed_s = 0.0;        ///< of the same rank
+  double mean_exposed_s = 0.0;
+  std::array<double, kIdleCauses> idle_s{};  ///< median over ranks
+  double forwards_per_backward = 0.0;        ///< of attention; 0: not told
+  double forward_slowdown = 0.0;             ///< forward passes over their forecast; 0: not told
+  double leading_idle_s = 0.0;  ///< before the first kernel of a step, beyond what is forecast, median over ranks
+  double hidden_share = 0.0;    ///< of communication, over all ranks
+  bool tells_host = false;
+  bool waits_apart = false;
+};
+/// What a rank of the forecast's pipeline waits for others is taken off its messages: kernels that receive do the
+/// waiting.
+TracedFigures figures_of(const std::vector<TracedRank>& traces, const Forecast& answer);
+
+/// 0 of none.
+double median_of_values(std::vector<double> values);
+/// A time as sentences of a verdict tell it.
+std::string seconds_text(double seconds);
+
+/// Every cause, the most believed first. Each explains a part x of the gap g; its belief grows with
+///
+///   prior · likelihood(x, g) · evidence
+///
+/// Without a trace x is what a forecast of the job with that cause says: overlap off, everything recomputed, the host,
+/// the devices' clocks or one link as slow as the gap needs, and the likelihood falls with how far x misses g and with
+/// how extreme that is (a clock at 40 %, a link at 1 %). With traces x is what they show: kernels' times and counts,
+/// what is hidden, gaps by what the host did, and how ranks differ, each beside the forecast. A link is slow where the
+/// rank that waits least still communicates for longer than forecast; where a trace keeps waiting apart
+/// (TracedRank::waits_apart), the rank that it costs most. One rank is slow where it exceeds the forecast of its place
+/// in the pipeline by more than the median rank does. Kernels that run for longer are slow, or run again: forward
+/// kernels of attention for each backward one tell, else products of known shape beside the model's, else how well
+/// recomputing everything would stand for the excess. The log adds how steps differ from each other, timers over ranks
+/// (Megatron's --timing-log-level), and memory. Left out: two causes at once, of which both are listed, and causes that
+/// are none of the eight. Traces that tell no ranks are numbered where they are those of all. Throws ConfigError: a run
+/// of our own with another number of ranks in its pipeline than the job.
+std::vector<Hypothesis> explain_gap(const Forecast& answer, const GapEvidence& evidence, const ReadFile& read_file);
 
 Ticks median(std::vector<Ticks> values);
 

@@ -13,13 +13,12 @@
 #include "cli/options/figure_options.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
-#include "cli/options/variation_options.hpp"
-#include "planner/tables/comparison_tables.hpp"
+#include "planner/tables/tables.hpp"
 #include "reports/result/result_tables.hpp"
-#include "reports/svg/series_svg.hpp"
+#include "reports/svg/charts.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
-#include "sim/variation/packed_sequences.hpp"
+#include "sim/variation/step_distribution.hpp"
 
 namespace flopcast {
 

@@ -11,16 +11,14 @@
 #include "cli/commands.hpp"
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
-#include "cli/options/timeline_files.hpp"
-#include "cli/options/variation_options.hpp"
-#include "planner/tables/comparison_tables.hpp"
+#include "planner/tables/tables.hpp"
 #include "reports/result/result_tables.hpp"
-#include "reports/svg/series_svg.hpp"
-#include "reports/timeline/run_life.hpp"
+#include "reports/svg/charts.hpp"
+#include "reports/timeline/writers.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
-#include "sim/run/run_answer.hpp"
-#include "sim/variation/packed_sequences.hpp"
+#include "sim/run/run.hpp"
+#include "sim/variation/step_distribution.hpp"
 
 namespace flopcast {
 

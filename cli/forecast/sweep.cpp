@@ -15,12 +15,10 @@
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "planner/shared/crew.hpp"
-#include "planner/shared/threads.hpp"
-#include "planner/sweep/grid.hpp"
-#include "planner/tables/sweep_tables.hpp"
+#include "planner/tables/tables.hpp"
 #include "reports/result/result_tables.hpp"
-#include "reports/svg/heat_map.hpp"
-#include "sim/run/run_answer.hpp"
+#include "reports/svg/charts.hpp"
+#include "sim/run/run.hpp"
 
 namespace flopcast {
 

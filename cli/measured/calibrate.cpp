@@ -9,21 +9,21 @@
 #include <vector>
 
 #include "base/host/command_line.hpp"
-#include "base/host/exit_code.hpp"
 #include "base/host/files.hpp"
+#include "base/host/guard.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/tables/tables.hpp"
 #include "cli/commands.hpp"
-#include "cli/measured/calibrate_sources.hpp"
+#include "cli/measured/sources.hpp"
 #include "cli/options/figure_options.hpp"
 #include "cli/options/output.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/document.hpp"
 #include "model/job/device_profile.hpp"
 #include "model/job/read_job.hpp"
-#include "reports/svg/series_svg.hpp"
+#include "reports/svg/charts.hpp"
 
 namespace flopcast {
 

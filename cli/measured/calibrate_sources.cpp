@@ -1,4 +1,4 @@
-#include "cli/measured/calibrate_sources.hpp"
+#include "cli/measured/sources.hpp"
 
 #include <fmt/format.h>
 
@@ -8,12 +8,12 @@
 #include <istream>
 #include <nlohmann/json.hpp>
 
-#include "base/host/exit_code.hpp"
 #include "base/host/files.hpp"
+#include "base/host/guard.hpp"
 #include "base/host/processes.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "calibrate/device/fits.hpp"
 #include "calibrate/device/imports.hpp"

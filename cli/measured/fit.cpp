@@ -11,11 +11,11 @@
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "calibrate/runs/fit_runs.hpp"
 #include "calibrate/tables/tables.hpp"
 #include "cli/commands.hpp"
-#include "cli/measured/own_run_files.hpp"
+#include "cli/measured/sources.hpp"
 #include "cli/options/output.hpp"
 
 namespace flopcast {

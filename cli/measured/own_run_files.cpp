@@ -1,4 +1,4 @@
-#include "cli/measured/own_run_files.hpp"
+#include "cli/measured/sources.hpp"
 
 #include <fmt/format.h>
 
@@ -12,9 +12,8 @@
 
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
-#include "calibrate/runs/own_steps.hpp"
+#include "calibrate/runs/fit_runs.hpp"
 #include "calibrate/validation/evaluate.hpp"
-#include "calibrate/validation/map_row.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "cli/options/job_options.hpp"
 #include "import/jobs/load_job.hpp"

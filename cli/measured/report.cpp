@@ -5,7 +5,7 @@
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "cli/commands.hpp"
-#include "cli/options/timeline_files.hpp"
+#include "cli/options/output.hpp"
 #include "reports/html/page.hpp"
 
 namespace flopcast {

@@ -1,4 +1,4 @@
-#include "cli/measured/scaled_job.hpp"
+#include "cli/measured/sources.hpp"
 
 #include <fmt/format.h>
 

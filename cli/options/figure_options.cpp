@@ -9,7 +9,6 @@
 #include "base/host/files.hpp"
 #include "base/host/processes.hpp"
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 
 namespace flopcast {

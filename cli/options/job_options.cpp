@@ -1,12 +1,12 @@
 #include "cli/options/job_options.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/document.hpp"

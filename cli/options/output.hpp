@@ -8,11 +8,14 @@
 
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
-#include "base/host/streams.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/table.hpp"
+#include "calibrate/verdict/verdict.hpp"
+#include "cli/options/figure_options.hpp"
 #include "import/programs/launch.hpp"
+#include "reports/timeline/writers.hpp"
 #include "sim/forecast/forecast.hpp"
+#include "sim/timeline.hpp"
 
 namespace flopcast {
 
@@ -82,5 +85,29 @@ class EmitOption {
 
 /// A forecast's warnings; of a job that does not fit with single changes after which it does, each played.
 void warn_of(const Forecast& forecast, const Streams& streams);
+
+/// --svg, --html and --trace: side files that show when everything happened.
+class TimelineFiles {
+ public:
+  void add_to(CommandLine& command_line);
+  /// Throws ConfigError where the figure cannot be drawn so. `drawn`: another flag of the command draws a figure.
+  void check(bool drawn = false) const;
+  bool wanted() const { return figure_.file() || html_ || trace_; }
+  const FigureOptions& figure() const { return figure_; }
+  /// `command`: what was typed, which the report tells; `parts`: what it shows beside the forecast.
+  void write(const Forecast& forecast, const std::string& command, const PageParts& parts = {}) const;
+  bool has_page() const { return html_.has_value(); }
+  /// Without memory. A trace holds one run: more than one timeline with --trace is bad usage.
+  void write(const std::vector<Timeline>& timelines) const;
+  /// Figure and page show the forecast above the measurement over one axis, the trace the measurement.
+  void write(const RunComparison& run) const;
+
+ private:
+  SvgOptions svg_options() const;
+
+  FigureOptions figure_;
+  std::optional<std::string> html_;
+  std::optional<std::string> trace_;
+};
 
 }  // namespace flopcast

@@ -1,4 +1,4 @@
-#include "cli/options/variation_options.hpp"
+#include "cli/options/job_options.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 
 namespace flopcast {
 

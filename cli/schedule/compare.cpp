@@ -5,10 +5,8 @@
 #include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
-#include "cli/schedule/commands.hpp"
 #include "cli/schedule/options.hpp"
-#include "cli/schedule/times.hpp"
-#include "planner/tables/schedule_tables.hpp"
+#include "planner/tables/tables.hpp"
 
 namespace flopcast {
 

@@ -8,12 +8,10 @@
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 #include "cli/options/job_options.hpp"
 #include "model/job/typed_words.hpp"
-#include "sim/cells/check.hpp"
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "sim/program/validate.hpp"
 
 namespace flopcast {

@@ -11,14 +11,11 @@
 #include "base/text/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
-#include "cli/schedule/commands.hpp"
 #include "cli/schedule/options.hpp"
-#include "cli/schedule/times.hpp"
 #include "model/config/document.hpp"
-#include "planner/tables/schedule_tables.hpp"
+#include "planner/tables/tables.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"
-#include "sim/metrics/steady_state.hpp"
 #include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {

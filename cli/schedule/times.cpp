@@ -1,4 +1,4 @@
-#include "cli/schedule/times.hpp"
+#include "cli/schedule/options.hpp"
 
 #include <fmt/format.h>
 
@@ -10,10 +10,9 @@
 #include <string_view>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
-#include "planner/tables/schedule_tables.hpp"
-#include "sim/lower/spread_times.hpp"
+#include "planner/tables/tables.hpp"
+#include "sim/lower/lower.hpp"
 
 namespace flopcast {
 

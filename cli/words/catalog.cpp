@@ -10,7 +10,7 @@
 #include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
-#include "cli/schedule/commands.hpp"
+#include "cli/schedule/options.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/document.hpp"
 #include "model/job/read_job.hpp"

@@ -12,7 +12,7 @@
 #include "model/catalog/catalogue.hpp"
 #include "model/job/fields.hpp"
 #include "planner/search/search.hpp"
-#include "reports/result/explanations.hpp"
+#include "reports/result/result_tables.hpp"
 #include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {

@@ -13,9 +13,9 @@
 #include "cli/options/output.hpp"
 #include "model/config/document.hpp"
 #include "model/job/typed_words.hpp"
-#include "reports/result/explanations.hpp"
+#include "reports/result/result_tables.hpp"
 #include "sim/forecast/forecast.hpp"
-#include "sim/run/goodput.hpp"
+#include "sim/run/run.hpp"
 #include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {

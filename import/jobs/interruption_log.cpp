@@ -1,4 +1,4 @@
-#include "import/jobs/interruption_log.hpp"
+#include "import/jobs/load_job.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 #include "model/workload/failures.hpp"
 

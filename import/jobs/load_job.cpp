@@ -1,6 +1,7 @@
 #include "import/jobs/load_job.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
@@ -11,13 +12,11 @@
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "import/jobs/interruption_log.hpp"
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/imported_job.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
-#include "model/job/read_profile.hpp"
 
 namespace flopcast {
 

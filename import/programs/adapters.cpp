@@ -7,7 +7,7 @@
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "import/programs/foreign_keys.hpp"
-#include "import/programs/formats.hpp"
+#include "import/programs/imported_job.hpp"
 #include "model/workload/finetune.hpp"
 
 namespace flopcast {

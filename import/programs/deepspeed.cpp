@@ -6,8 +6,8 @@
 
 #include "base/text/error.hpp"
 #include "import/programs/foreign_keys.hpp"
-#include "import/programs/formats.hpp"
-#include "import/programs/launch_writers.hpp"
+#include "import/programs/imported_job.hpp"
+#include "import/programs/launch.hpp"
 #include "model/config/document.hpp"
 
 namespace flopcast {

@@ -7,8 +7,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "import/programs/formats.hpp"
 #include "import/programs/hugging_face_reader.hpp"
+#include "import/programs/imported_job.hpp"
 
 namespace flopcast {
 

@@ -8,8 +8,7 @@
 #include <utility>
 
 #include "import/programs/foreign_keys.hpp"
-#include "import/programs/formats.hpp"
-#include "model/job/flags.hpp"
+#include "model/job/typed_words.hpp"
 
 namespace flopcast {
 

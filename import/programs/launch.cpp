@@ -1,10 +1,10 @@
 #include "import/programs/launch.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/text/error.hpp"
-#include "import/programs/launch_writers.hpp"
 
 namespace flopcast {
 

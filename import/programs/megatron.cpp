@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
-#include "import/programs/formats.hpp"
+#include "import/programs/imported_job.hpp"
 #include "import/programs/megatron_reader.hpp"
 #include "model/workload/stack.hpp"
 

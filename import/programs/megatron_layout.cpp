@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 #include "import/programs/megatron_reader.hpp"
 #include "model/layout/layout.hpp"

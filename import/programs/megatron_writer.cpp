@@ -1,5 +1,5 @@
 // Megatron-LM's arguments: names and demands as in megatron/training/arguments.py.
-#include "import/programs/launch_writers.hpp"
+#include "import/programs/launch.hpp"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "import/programs/formats.hpp"
+#include "import/programs/imported_job.hpp"
 #include "import/programs/megatron_reader.hpp"
 #include "model/config/document.hpp"
 

@@ -10,9 +10,9 @@
 #include <sstream>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "import/programs/foreign_keys.hpp"
-#include "import/programs/formats.hpp"
+#include "import/programs/imported_job.hpp"
 #include "model/config/document.hpp"
 #include "model/units/quantity.hpp"
 

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "import/shell/shell_conditions.hpp"
 #include "import/shell/shell_parser.hpp"
 
 namespace flopcast {

@@ -1,4 +1,4 @@
-#include "import/shell/shell_conditions.hpp"
+#include "import/shell/shell_parser.hpp"
 
 #include <algorithm>
 #include <cctype>

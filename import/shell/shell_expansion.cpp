@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "import/shell/shell_conditions.hpp"
 
 namespace flopcast {
 

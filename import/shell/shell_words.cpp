@@ -9,8 +9,6 @@
 #include <string_view>
 #include <utility>
 
-#include "import/shell/shell_conditions.hpp"
-
 namespace flopcast {
 
 namespace {

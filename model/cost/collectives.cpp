@@ -7,7 +7,7 @@
 #include <limits>
 #include <optional>
 
-#include "model/cost/own_laws.hpp"
+#include "model/cost/compute.hpp"
 #include "model/hardware/network_fabric.hpp"
 
 namespace flopcast {

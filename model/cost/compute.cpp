@@ -7,8 +7,6 @@
 #include <limits>
 #include <string_view>
 
-#include "model/cost/own_laws.hpp"
-
 namespace flopcast {
 
 namespace {

@@ -4,7 +4,6 @@
 #include <cstddef>
 
 #include "model/cost/axis_costs.hpp"
-#include "model/cost/gradients.hpp"
 
 namespace flopcast {
 

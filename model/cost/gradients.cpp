@@ -1,4 +1,4 @@
-#include "model/cost/gradients.hpp"
+#include "model/cost/data_parallel.hpp"
 
 #include <algorithm>
 #include <cmath>

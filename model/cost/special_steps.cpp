@@ -1,4 +1,4 @@
-#include "model/cost/special_steps.hpp"
+#include "model/cost/stage_costs.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -12,9 +12,7 @@
 #include "model/cost/axis_costs.hpp"
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/expert_costs.hpp"
-#include "model/cost/gradients.hpp"
 #include "model/cost/pricing.hpp"
-#include "model/cost/special_steps.hpp"
 #include "model/workload/operators.hpp"
 
 namespace flopcast {

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "model/hardware/collective.hpp"
 #include "model/hardware/device.hpp"
 #include "model/hardware/network.hpp"
 #include "model/units/quantity.hpp"

@@ -6,11 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
-#include <functional>
-#include <map>
 #include <memory>
-#include <numeric>
-#include <queue>
 #include <utility>
 
 #include "base/text/error.hpp"
@@ -23,122 +19,15 @@ constexpr int kMostHosts = 4'000'000;
 constexpr int kMostLinks = 20'000'000;
 constexpr int kLeafPorts = 64;  // of a switch of 400 Gbit/s, 2023: half of them down
 
-[[noreturn]] void fail_network(std::string_view key, const std::string& problem, const std::string& help) {
-  throw ConfigError({fmt::format("cluster.network{}{}", key.empty() ? "" : ".", key), problem, "", help});
-}
-
 int up_to_whole(int number, int parts) {
   return (number + parts - 1) / parts;
 }
 
-// A permutation by a generator of our own: the same on every machine (SplitMix64, Steele, Lea & Flood, 2014).
-std::vector<int> shuffled_places(int count, std::uint64_t seed) {
-  std::vector<int> places(static_cast<std::size_t>(count));
-  std::iota(places.begin(), places.end(), 0);
-  std::uint64_t state = seed;
-  const auto next = [&state] {
-    state += 0x9e3779b97f4a7c15ULL;
-    std::uint64_t value = state;
-    value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-    value = (value ^ (value >> 27U)) * 0x94d049bb133111ebULL;
-    return value ^ (value >> 31U);
-  };
-  for (std::size_t left = places.size(); left > 1; --left) std::swap(places[left - 1], places[next() % left]);
-  return places;
+}  // namespace
+
+void fail_network(std::string_view key, const std::string& problem, const std::string& help) {
+  throw ConfigError({fmt::format("cluster.network{}{}", key.empty() ? "" : ".", key), problem, "", help});
 }
-
-// Nodes and switches by name, and the cables at each.
-class CableRoutes {
- public:
-  CableRoutes(Fabric& fabric, const std::vector<NetworkCable>& cables, int nodes) : nodes_(nodes) {
-    for (int node = 0; node < nodes; ++node) place_of(fmt::format("node{}", node));
-    std::map<std::pair<int, int>, int> twins;
-    for (const NetworkCable& cable : cables) {
-      const int from = place_of(cable.from);
-      const int to = place_of(cable.to);
-      const int twin = twins[std::minmax(from, to)]++;
-      const std::string suffix = twin == 0 ? "" : fmt::format(".{}", twin);
-      add(fabric, fmt::format("{}-{}{}", cable.from, cable.to, suffix), from, to, cable.bandwidth);
-      add(fabric, fmt::format("{}-{}{}", cable.to, cable.from, suffix), to, from, cable.bandwidth);
-    }
-    fabric.hosts = nodes;
-    way_back_.resize(static_cast<std::size_t>(nodes));
-  }
-
-  // Ways to one node are found at once, outward from it, and kept.
-  std::vector<std::uint32_t> operator()(int from, int to, std::uint64_t connection) {
-    std::vector<int>& distance = distances_to(to);
-    std::vector<std::uint32_t> way;
-    int here = from;
-    if (distance[static_cast<std::size_t>(here)] < 0) {
-      fail_network("links", fmt::format("no way leads from node{} to node{}", from, to), "join all nodes");
-    }
-    while (here != to) {
-      std::vector<std::uint32_t> nearer;
-      for (const std::uint32_t link : out_[static_cast<std::size_t>(here)]) {
-        const int next = ends_[link];
-        if (distance[static_cast<std::size_t>(next)] == distance[static_cast<std::size_t>(here)] - 1) {
-          nearer.push_back(link);
-        }
-      }
-      const std::uint32_t taken = nearer[connection % nearer.size()];
-      way.push_back(taken);
-      here = ends_[taken];
-    }
-    return way;
-  }
-
-  int longest() {
-    int longest = 1;
-    const std::vector<int>& distance = distances_to(0);
-    for (int node = 0; node < nodes_; ++node) longest = std::max(longest, distance[static_cast<std::size_t>(node)]);
-    return longest;
-  }
-
- private:
-  int place_of(const std::string& name) {
-    const auto [found, fresh] = places_.emplace(name, static_cast<int>(out_.size()));
-    if (fresh) {
-      out_.emplace_back();
-      in_.emplace_back();
-    }
-    return found->second;
-  }
-  void add(Fabric& fabric, std::string name, int from, int to, BytesPerSecond bandwidth) {
-    const auto link = static_cast<std::uint32_t>(fabric.links.size());
-    fabric.links.push_back({std::move(name), bandwidth});
-    ends_.push_back(to);
-    starts_.push_back(from);
-    out_[static_cast<std::size_t>(from)].push_back(link);
-    in_[static_cast<std::size_t>(to)].push_back(link);
-  }
-  std::vector<int>& distances_to(int to) {
-    std::vector<int>& distance = way_back_[static_cast<std::size_t>(to)];
-    if (!distance.empty()) return distance;
-    distance.assign(out_.size(), -1);
-    distance[static_cast<std::size_t>(to)] = 0;
-    std::queue<int> reached;
-    reached.push(to);
-    for (; !reached.empty(); reached.pop()) {
-      const int here = reached.front();
-      for (const std::uint32_t link : in_[static_cast<std::size_t>(here)]) {
-        int& before = distance[static_cast<std::size_t>(starts_[link])];
-        if (before >= 0) continue;
-        before = distance[static_cast<std::size_t>(here)] + 1;
-        reached.push(starts_[link]);
-      }
-    }
-    return distance;
-  }
-
-  int nodes_;
-  std::map<std::string, int> places_;
-  std::vector<std::vector<std::uint32_t>> out_;
-  std::vector<std::vector<std::uint32_t>> in_;
-  std::vector<int> starts_;  // by link
-  std::vector<int> ends_;
-  std::vector<std::vector<int>> way_back_;  // by node, the hops from every place to it
-};
 
 std::vector<NetworkTier> tiers_of(const Network& network, int cards) {
   std::vector<NetworkTier> tiers = network.tiers;
@@ -156,8 +45,6 @@ std::vector<NetworkTier> tiers_of(const Network& network, int cards) {
   }
   return tiers;
 }
-
-}  // namespace
 
 NetworkFabric::NetworkFabric(const Cluster& cluster) : cluster_(&cluster), network_(&*cluster.network) {
   FLOPCAST_CHECK(network_->topology != Topology::kNone);
@@ -210,48 +97,6 @@ void NetworkFabric::size_nodes() {
     fail_network("", fmt::format("{} nodes of {} cards are more than can be simulated", nodes_, cards_),
                  fmt::format("at most {} cards", kMostHosts));
   }
-}
-
-void NetworkFabric::place_nodes() {
-  constexpr std::string_view kScattered = "scattered";
-  const auto count = static_cast<std::size_t>(cluster_->nodes);
-  place_ = network_->allocated;
-  if (!place_.empty()) {
-    if (place_.size() != count) {
-      fail_network("allocation", fmt::format("lists {} nodes for the cluster's {}", place_.size(), count),
-                   fmt::format("give {} places{}", count,
-                               place_.size() > count && !cluster_->uneven()
-                                   ? "; flopcast plan takes a longer list as nodes that are free"
-                                   : ""));
-    }
-    std::vector<int> sorted = place_;
-    std::sort(sorted.begin(), sorted.end());
-    const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-    if (twice != sorted.end()) {
-      fail_network("allocation", fmt::format("lists node {} twice", *twice), "each node is one of the job's");
-    }
-    return;
-  }
-  const std::string& word = network_->allocation;
-  if (word == "compact") {
-    place_.resize(count);
-    std::iota(place_.begin(), place_.end(), 0);
-    return;
-  }
-  std::uint64_t seed = 1;
-  const bool scattered = word.rfind(kScattered, 0) == 0;
-  bool seeded = scattered && word.size() == kScattered.size();
-  if (scattered && word.size() > kScattered.size() + 1 && word[kScattered.size()] == ':') {
-    const char* const end = word.data() + word.size();
-    const auto read = std::from_chars(word.data() + kScattered.size() + 1, end, seed);
-    seeded = read.ec == std::errc() && read.ptr == end;
-  }
-  if (!seeded) {
-    fail_network("allocation", fmt::format("\"{}\" is no way to choose nodes", word),
-                 "valid: compact, scattered:SEED, or a list of nodes");
-  }
-  place_ = shuffled_places(nodes_, seed);
-  place_.resize(count);
 }
 
 void NetworkFabric::build_tree() {
@@ -358,11 +203,6 @@ void NetworkFabric::build_cables() {
   auto routes = std::make_shared<CableRoutes>(fabric_, network_->cables, nodes_);
   fabric_.route = [routes](int from, int to, std::uint64_t connection) { return (*routes)(from, to, connection); };
   for (int node = 1; node < nodes_; ++node) (*routes)(node, 0, 0);  // complains of nodes that nothing joins
-}
-
-void NetworkFabric::take(const std::vector<int>& places) {
-  FLOPCAST_CHECK(places.size() == place_.size());
-  place_ = places;
 }
 
 int NetworkFabric::host_at(int place, int card) const {
@@ -500,111 +340,6 @@ void NetworkFabric::add_background() {
       capacity_[link] -= rate;
     }
   }
-}
-
-namespace {
-
-// Nodes under a switch of each tier, from the lowest up.
-std::vector<int> unit_sizes(const Cluster& cluster) {
-  const Network& network = *cluster.network;
-  std::vector<int> sizes;
-  switch (network.topology) {
-    case Topology::kTree:
-    case Topology::kRail:
-      for (const NetworkTier& tier : tiers_of(network, cluster.nics_per_node)) sizes.push_back(tier.nodes);
-      break;
-    case Topology::kDragonfly:
-      sizes.assign(network.shape.rbegin(), network.shape.rend() - 1);
-      std::partial_sum(sizes.begin(), sizes.end(), sizes.begin(), std::multiplies<>());
-      break;
-    case Topology::kTorus:
-      sizes.assign(network.shape.begin(), network.shape.end() - 1);
-      std::partial_sum(sizes.begin(), sizes.end(), sizes.begin(), std::multiplies<>());
-      break;
-    case Topology::kNone:
-    case Topology::kStar:
-    case Topology::kLinks:
-      break;
-  }
-  return sizes;
-}
-
-// Places in units of that size, in their order; the places are sorted.
-std::vector<std::vector<int>> in_units(const std::vector<int>& places, int size) {
-  std::vector<std::vector<int>> units;
-  int unit = -1;
-  for (const int place : places) {
-    if (units.empty() || place / size != unit) units.emplace_back();
-    unit = place / size;
-    units.back().push_back(place);
-  }
-  return units;
-}
-
-std::vector<int> packed(const std::vector<int>& free, std::size_t count, std::size_t level,
-                        const std::vector<int>& sizes) {
-  if (level == 0) return {free.begin(), free.begin() + static_cast<std::ptrdiff_t>(count)};
-  std::vector<std::vector<int>> units = in_units(free, sizes[level - 1]);
-  std::stable_sort(units.begin(), units.end(),
-                   [](const std::vector<int>& a, const std::vector<int>& b) { return a.size() > b.size(); });
-  std::vector<int> taken;
-  auto next = units.begin();
-  for (; next != units.end() && taken.size() + next->size() < count; ++next) {
-    taken.insert(taken.end(), next->begin(), next->end());
-  }
-  // Of those that have room for the rest the one in which it lies under the fewest switches, the smallest of such.
-  const std::size_t left = count - taken.size();
-  std::vector<int> rest;
-  std::pair least(free.size() + 1, free.size());
-  for (; next != units.end() && next->size() >= left; ++next) {
-    std::vector<int> way = packed(*next, left, level - 1, sizes);
-    std::sort(way.begin(), way.end());
-    const std::pair lies(level > 1 ? in_units(way, sizes[level - 2]).size() : 1, next->size());
-    if (lies >= least) continue;
-    least = lies;
-    rest = std::move(way);
-  }
-  taken.insert(taken.end(), rest.begin(), rest.end());
-  return taken;
-}
-
-std::vector<int> spread(const std::vector<int>& free, std::size_t count, int size) {
-  const std::vector<std::vector<int>> units = in_units(free, size);
-  std::vector<int> taken;
-  for (std::size_t round = 0; taken.size() < count; ++round) {
-    for (const std::vector<int>& unit : units) {
-      if (round < unit.size() && taken.size() < count) taken.push_back(unit[round]);
-    }
-  }
-  return taken;
-}
-
-}  // namespace
-
-std::vector<Allocation> usual_allocations(const Cluster& cluster, const std::vector<int>& free) {
-  const auto count = static_cast<std::size_t>(cluster.nodes);
-  if (free.size() < count) {
-    fail_network("allocation", fmt::format("{} nodes of the fabric are free for {}", free.size(), count),
-                 fmt::format("at least {}", count));
-  }
-  int of = fabric_nodes(cluster);
-  for (const int place : free) of = std::max(of, place + 1);
-  std::vector<Allocation> ways;
-  const auto add = [&ways, of](const char* name, std::vector<int> nodes) {
-    const bool known = std::any_of(ways.begin(), ways.end(), [&](const Allocation& way) { return way.nodes == nodes; });
-    if (!known) ways.push_back({name, std::move(nodes), of});
-  };
-  add("as listed", {free.begin(), free.begin() + static_cast<std::ptrdiff_t>(count)});
-  const std::vector<int> sizes = unit_sizes(cluster);
-  if (sizes.empty() || free.size() == count) return ways;
-  std::vector<int> sorted = free;
-  std::sort(sorted.begin(), sorted.end());
-  std::vector<int> few = packed(sorted, count, sizes.size(), sizes);
-  std::vector<int> many = spread(sorted, count, sizes.front());
-  for (std::vector<int>* nodes : {&few, &many}) std::sort(nodes->begin(), nodes->end());
-  add("packed", std::move(few));
-  add("spread", std::move(many));
-  return ways;
 }
 
 int fabric_nodes(const Cluster& cluster) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "model/hardware/cluster.hpp"
 #include "model/hardware/fabric.hpp"
 #include "model/hardware/network.hpp"
+#include "model/units/quantity.hpp"
 
 namespace flopcast {
 
@@ -103,5 +105,36 @@ int fabric_nodes(const Cluster& cluster);
 
 /// The most switches on a way between two nodes of a cluster with a network; of a list of cables, from the first node.
 int most_hops(const Cluster& cluster);
+
+// For the files that build fabrics and take nodes from them.
+
+/// Throws ConfigError about that key of "cluster.network".
+[[noreturn]] void fail_network(std::string_view key, const std::string& problem, const std::string& help);
+/// The tiers that a tree or rails have, with the usual one where the network names none.
+std::vector<NetworkTier> tiers_of(const Network& network, int cards);
+
+/// Nodes and switches by name, and the cables at each.
+class CableRoutes {
+ public:
+  CableRoutes(Fabric& fabric, const std::vector<NetworkCable>& cables, int nodes);
+
+  /// Ways to one node are found at once, outward from it, and kept.
+  std::vector<std::uint32_t> operator()(int from, int to, std::uint64_t connection);
+
+  int longest();
+
+ private:
+  int place_of(const std::string& name);
+  void add(Fabric& fabric, std::string name, int from, int to, BytesPerSecond bandwidth);
+  std::vector<int>& distances_to(int to);
+
+  int nodes_;
+  std::map<std::string, int> places_;
+  std::vector<std::vector<std::uint32_t>> out_;
+  std::vector<std::vector<std::uint32_t>> in_;
+  std::vector<int> starts_;  // by link
+  std::vector<int> ends_;
+  std::vector<std::vector<int>> way_back_;  // by node, the hops from every place to it
+};
 
 }  // namespace flopcast

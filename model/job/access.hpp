@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "model/config/document.hpp"
 #include "model/enum_names.hpp"
@@ -15,6 +16,7 @@ namespace flopcast {
 // How the tables reach the members of their structs, and the bounds they share. For the files that hold tables.
 
 inline constexpr int kLargestLayers = 100'000;
+inline constexpr int kMostRanks = 1'000'000;
 
 template <class Member>
 struct MemberTraits;
@@ -202,6 +204,42 @@ Entry choice(std::string_view key, std::string_view help) {
   };
   return entry_of<Member>(key, FieldKind::kChoice, help, read, write).among([] { return names_of<Enum>(); });
 }
+
+template <auto Member>
+Entry optional_choice(std::string_view key, std::string_view help) {
+  using Enum = typename ValueOf<Member>::value_type;
+  const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
+    if (const auto index = reader.choice(field.key, names_of<Enum>())) {
+      member_of<Member>(owner) = static_cast<Enum>(*index);
+    }
+  };
+  const auto write = [](const Field&, const void* owner) -> OrderedJsonValue {
+    const auto& value = member_of<Member>(owner);
+    return value ? nlohmann::ordered_json(name_of(*value)) : nlohmann::ordered_json(nullptr);
+  };
+  return entry_of<Member>(key, FieldKind::kChoice, help, read, write).among([] { return names_of<Enum>(); });
+}
+
+/// Of attention: flash and unfused.
+const std::vector<std::string>& attention_names();
+
+/// flash or unfused, kept as whether it is flash.
+template <auto Member>
+Entry attention(std::string_view help) {
+  const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
+    if (const auto index = reader.choice(field.key, attention_names())) member_of<Member>(owner) = *index == 0;
+  };
+  const auto write = [](const Field&, const void* owner) -> OrderedJsonValue {
+    return attention_names()[member_of<Member>(owner) ? 0 : 1];
+  };
+  return entry_of<Member>("attention", FieldKind::kChoice, help, read, write).among([] { return attention_names(); });
+}
+
+/// What the elements of a tensor may be kept in.
+std::vector<std::string> element_format_names();
+
+/// ["norm", "rotary"]; flags name them with commas between.
+std::vector<std::string> listed_words(ObjectReader& reader, const Field& field, const char* such_as);
 
 void read_quantity(ObjectReader& reader, const Field& field, std::optional<double>& number);
 OrderedJsonValue quantity_json(const Field& field, std::optional<double> number);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "model/job/access.hpp"
 
 namespace flopcast {
@@ -124,6 +125,19 @@ OrderedJsonValue quantity_json(const Field& field, std::optional<double> number)
   if (!number || (field.zero_is_none && *number == 0.0)) return nullptr;
   if (field.dimension == Dimension::kCount || field.dimension == Dimension::kMoney) return *number;
   return quantity_text(*number * field.unit, field.dimension);
+}
+
+std::vector<std::string> listed_words(ObjectReader& reader, const Field& field, const char* such_as) {
+  const nlohmann::json* value = reader.find(field.key);
+  std::vector<std::string> words;
+  if (value->is_string()) {
+    words = split(value->get<std::string>());
+  } else if (value->is_array()) {
+    for (const nlohmann::json& word : *value) words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
+  } else {
+    reader.fail(field.key, fmt::format("{} is no list", shown_value(*value)), such_as);
+  }
+  return words;
 }
 
 const Fields& job_fields() {

@@ -73,6 +73,8 @@ const Fields& layout_fields();
 const Fields& training_fields();
 const Fields& finetune_fields();
 const Fields& preference_fields();
+const Fields& overlap_fields();
+const Fields& dispatch_fields();
 const Fields& failure_fields();
 const Fields& failure_cause_fields();
 const Fields& stack_fields();

@@ -4,7 +4,6 @@
 #include "model/catalog/catalogue.hpp"
 #include "model/hardware/cluster.hpp"
 #include "model/job/access.hpp"
-#include "model/workload/layer_profile.hpp"
 #include "model/workload/transformer.hpp"
 
 namespace flopcast {

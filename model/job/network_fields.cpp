@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/hardware/network_fabric.hpp"

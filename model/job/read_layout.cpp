@@ -6,7 +6,6 @@
 #include "base/text/error.hpp"
 #include "model/job/fields.hpp"
 #include "model/job/read_job.hpp"
-#include "model/job/read_profile.hpp"
 #include "model/job/rules.hpp"
 
 namespace flopcast {

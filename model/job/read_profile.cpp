@@ -1,6 +1,7 @@
-#include "model/job/read_profile.hpp"
+#include "model/job/read_job.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
@@ -11,7 +12,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "model/job/fields.hpp"
 
 namespace flopcast {

@@ -1,4 +1,4 @@
-#include "model/partition/balanced_split.hpp"
+#include "model/partition/partition.hpp"
 
 #include <fmt/format.h>
 

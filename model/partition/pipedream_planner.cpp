@@ -1,4 +1,4 @@
-#include "model/partition/pipedream_planner.hpp"
+#include "model/partition/partition.hpp"
 
 #include <fmt/format.h>
 

@@ -205,6 +205,9 @@ void append_attention(std::vector<Operator>& operators, const Transformer& model
 /// bits.
 void quantise(Operator& op, const Training& training, bool normed);
 
+/// Of an MLP. Eager: the gate's function and the product are kernels of their own, and so are their gradients.
+Operator activation_operator(const Transformer& model, const OperatorShapes& shapes, const Stack& stack,
+                             std::string_view name, double elements);
 /// An MLP of `width` columns over all tensor-parallel ranks, without the residual.
 void append_mlp(std::vector<Operator>& operators, const Transformer& model, const OperatorShapes& shapes,
                 const Training& training, double width);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "model/enum_names.hpp"
-#include "model/hardware/precision.hpp"
+#include "model/hardware/device.hpp"
 #include "model/workload/finetune.hpp"
 #include "model/workload/stack.hpp"
 
@@ -52,7 +52,7 @@ struct Preference {
 };
 
 /// What `flopcast fit` learned from steps of one's own: how sure the constants are that it moved from the catalogue's,
-/// so that a forecast with them knows how sure it is (sim/forecast/own_runs.hpp).
+/// so that a forecast with them knows how sure it is (sim/forecast/interval.hpp).
 struct RunFit {
   int runs = 0;
   double noise = 0.0;                  ///< scale of ln(measured / forecast) of a step that the constants leave

@@ -6,10 +6,9 @@
 #include <tuple>
 
 #include "model/cost/data_parallel.hpp"
-#include "model/cost/gradients.hpp"
-#include "model/cost/special_steps.hpp"
+#include "model/cost/stage_costs.hpp"
 #include "model/layout/layout.hpp"
-#include "model/partition/balanced_split.hpp"
+#include "model/partition/partition.hpp"
 #include "sim/forecast/memory.hpp"
 
 namespace flopcast {

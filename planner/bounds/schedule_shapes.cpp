@@ -1,4 +1,4 @@
-#include "planner/bounds/schedule_shapes.hpp"
+#include "planner/bounds/bounds.hpp"
 
 #include <algorithm>
 #include <tuple>

@@ -1,12 +1,17 @@
 #pragma once
 
 #include <cstddef>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "import/programs/launch.hpp"
+#include "model/config/document.hpp"
 #include "planner/search/search.hpp"
-#include "sim/run/goodput.hpp"
+#include "planner/space/space.hpp"
+#include "sim/forecast/forecast.hpp"
+#include "sim/run/run.hpp"
 
 namespace flopcast {
 
@@ -76,5 +81,54 @@ struct RunLength {
 /// Nothing without tokens.
 std::optional<RunLength> run_length(const Job& job, double time_s, int devices,
                                     const std::optional<Interruptions>& interruptions);
+
+/// A job whose layout is open.
+struct PlanQuestion {
+  Job job;            ///< layout: what the planner does not choose, and the batch
+  SearchSpace space;  ///< what the job's layout section says of an axis is its only value
+};
+
+/// Reads a job file whose layout holds global_batch_size and whatever is fixed. Throws ConfigError.
+PlanQuestion read_question(const nlohmann::json& root, const Origins& origins);
+
+/// The job file of a planned layout: `root` with its nodes and layout.
+nlohmann::json job_file_of(const nlohmann::json& root, const PlannedLayout& planned);
+/// The layout section alone.
+nlohmann::json layout_section_of(const nlohmann::json& root, const PlannedLayout& planned);
+
+/// Narrows what the job leaves open to what the program can be told (write_launch); what the job fixes stays as it is.
+/// Returns what was left out, in words.
+std::vector<std::string> keep_launchable(LaunchProgram program, const Job& job, SearchSpace& space);
+
+/// Leaves the search what the job's stack runs by default: its own schedules, no pipeline where it has none, and
+/// beside pipelines no more sharding than it has there. Axes that the question fixes stay. In words what is left out,
+/// empty where nothing is.
+std::vector<std::string> keep_runnable(const Job& job, bool schedule_given, SearchSpace& space);
+
+/// Of a question that nothing answers.
+struct Refusal {
+  std::string missed;                ///< what no layout does: "fits", or "meets the deadline" where some fit
+  std::vector<std::string> changes;  ///< a sentence each
+};
+
+/// How far the closest layout is from fitting, and the smallest changes that make something fit, one sentence each: an
+/// axis that the job fixes set free ("recompute full fits with 3.1 GiB to spare"), more nodes ("needs 2 more nodes").
+/// Where layouts fit but miss the deadline or the budget: the fastest and the cheapest there is, and what would meet
+/// it.
+Refusal nearest_feasible(const Job& job, const SearchSpace& space, const PlanOptions& options,
+                         const SearchResult& nothing, const ParallelFor& parallel_for);
+
+/// What practitioners go by, and whether a layout does.
+struct RuleOfThumb {
+  std::string rule;
+  std::string source;
+  bool followed = false;
+  std::string here;  ///< the figures of the layout
+};
+std::vector<RuleOfThumb> rules_of_thumb(const Forecast& forecast);
+
+/// A layout's step with the other ways to send tokens to their experts, and to hide that: what the software can be
+/// told, which a plan takes as the job says. Nothing without expert-parallel ranks.
+std::optional<std::string> exchanges_compared(const Forecast& forecast);
 
 }  // namespace flopcast

@@ -1,7 +1,8 @@
-#include "planner/plan/question.hpp"
+#include "planner/plan/plan.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>

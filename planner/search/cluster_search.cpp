@@ -1,5 +1,5 @@
 #include "planner/search/cluster_search.hpp"
-#include "model/partition/balanced_split.hpp"
+#include "model/partition/partition.hpp"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "model/workload/layer_profile.hpp"
+#include "model/workload/transformer.hpp"
 #include "planner/bounds/bounds.hpp"
 
 namespace flopcast {

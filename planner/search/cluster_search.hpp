@@ -7,7 +7,6 @@
 
 #include "base/text/error.hpp"
 #include "planner/bounds/bounds.hpp"
-#include "planner/bounds/schedule_shapes.hpp"
 #include "planner/search/search.hpp"
 
 namespace flopcast {

@@ -9,7 +9,7 @@
 #include "base/text/error.hpp"
 #include "planner/search/cluster_search.hpp"
 #include "sim/forecast/network_step.hpp"
-#include "sim/forecast/step_profile.hpp"
+#include "sim/forecast/prepare.hpp"
 #include "sim/lower/lower.hpp"
 
 namespace flopcast {

@@ -10,7 +10,6 @@
 #include "model/hardware/network_fabric.hpp"
 #include "model/job.hpp"
 #include "planner/bounds/bounds.hpp"
-#include "planner/parallel_for.hpp"
 #include "planner/space/space.hpp"
 #include "sim/forecast/prepare.hpp"
 

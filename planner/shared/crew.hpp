@@ -11,7 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "planner/parallel_for.hpp"
+#include "planner/bounds/bounds.hpp"
+#include "planner/search/search.hpp"
 
 namespace flopcast {
 
@@ -130,5 +131,16 @@ std::optional<std::size_t> answer_together(const SharedWork& work, PartialRows& 
                                            const ParallelFor& parallel_for, std::size_t threads);
 /// A row of an answer; computed again where its file was changed since.
 std::string answered_row(const SharedWork& work, PartialRows& rows, std::size_t part);
+
+/// A loop over `threads` threads, which live until the loop is gone; serial for one. 0: one for each core.
+ParallelFor threaded_for(int threads);
+
+/// What --threads says, no more than `tasks` need; 0 where it is not given. Throws ConfigError.
+int thread_count(const std::optional<int>& threads, std::size_t tasks);
+
+/// What a search has found, as a line that another process reads back to the bit. `root` is the job file.
+std::string write_part(const nlohmann::json& root, const SearchResult& result);
+/// Nothing where the line is none.
+std::optional<SearchResult> read_part(const nlohmann::json& root, const std::string& line);
 
 }  // namespace flopcast

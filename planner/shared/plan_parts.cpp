@@ -1,10 +1,10 @@
-#include "planner/shared/plan_parts.hpp"
+#include "planner/shared/crew.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
 #include "model/job/read_job.hpp"
-#include "planner/plan/question.hpp"
+#include "planner/plan/plan.hpp"
 
 namespace flopcast {
 

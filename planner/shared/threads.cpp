@@ -1,4 +1,4 @@
-#include "planner/shared/threads.hpp"
+#include "planner/shared/crew.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "planner/tables/comparison_tables.hpp"
+#include "planner/tables/tables.hpp"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
 #include "planner/compare/compare.hpp"
-#include "planner/plan/question.hpp"
+#include "planner/plan/plan.hpp"
 #include "sim/forecast/forecast.hpp"
 
 namespace flopcast {

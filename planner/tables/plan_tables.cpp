@@ -1,4 +1,4 @@
-#include "planner/tables/plan_tables.hpp"
+#include "planner/tables/tables.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,13 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "model/config/document.hpp"
 #include "planner/compare/compare.hpp"
-#include "planner/plan/advice.hpp"
-#include "planner/plan/question.hpp"
+#include "planner/plan/plan.hpp"
 #include "reports/result/result_tables.hpp"
-#include "reports/svg/series_svg.hpp"
+#include "reports/svg/charts.hpp"
 #include "sim/files/result_file.hpp"
 
 namespace flopcast {

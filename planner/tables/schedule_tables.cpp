@@ -1,4 +1,4 @@
-#include "planner/tables/schedule_tables.hpp"
+#include "planner/tables/tables.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

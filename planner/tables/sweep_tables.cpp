@@ -1,4 +1,4 @@
-#include "planner/tables/sweep_tables.hpp"
+#include "planner/tables/tables.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "realrun/compute/network_stages.hpp"
+#include "realrun/compute/stage_compute.hpp"
 
 #include <algorithm>
 #include <map>

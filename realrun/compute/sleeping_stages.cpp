@@ -1,4 +1,4 @@
-#include "realrun/compute/sleeping_stages.hpp"
+#include "realrun/compute/stage_compute.hpp"
 
 #include <sys/prctl.h>
 

@@ -12,7 +12,7 @@
 #include "model/workload/training.hpp"
 #include "realrun/device/arithmetic.hpp"
 #include "realrun/device/buffer.hpp"
-#include "sim/program/step_times.hpp"
+#include "sim/program/request.hpp"
 
 namespace flopcast::realrun {
 

@@ -12,7 +12,6 @@
 #include "realrun/transport/transport.hpp"
 #include "sim/program/needs.hpp"
 #include "sim/program/program.hpp"
-#include "sim/program/weight_versions.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast::realrun {

@@ -8,7 +8,7 @@
 
 #include "base/host/command_line.hpp"
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 
 namespace flopcast::realrun {
 

@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "base/host/exit_code.hpp"
+#include "base/host/guard.hpp"
 #include "base/text/error.hpp"
 #include "realrun/compute/host_device.hpp"
 #include "realrun/launch/run_file.hpp"

@@ -15,9 +15,8 @@
 #include <system_error>
 #include <thread>
 
-#include "base/host/exit_code.hpp"
 #include "base/host/files.hpp"
-#include "base/host/launcher.hpp"
+#include "base/host/guard.hpp"
 #include "base/host/processes.hpp"
 #include "base/text/error.hpp"
 #include "realrun/compute/cuda/gpu.hpp"

@@ -14,7 +14,7 @@
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "model/config/document.hpp"
-#include "model/cost/gradients.hpp"
+#include "model/cost/data_parallel.hpp"
 #include "model/job/read_job.hpp"
 #include "model/layout/rank_grid.hpp"
 #include "model/units/quantity.hpp"

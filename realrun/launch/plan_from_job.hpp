@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/enum_names.hpp"
-#include "model/job/flags.hpp"
+#include "model/job/typed_words.hpp"
 #include "realrun/device/arithmetic.hpp"
 #include "realrun/launch/backend.hpp"
 #include "realrun/training/training_plan.hpp"

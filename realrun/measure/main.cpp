@@ -10,10 +10,9 @@
 #include <vector>
 
 #include "base/host/command_line.hpp"
-#include "base/host/exit_code.hpp"
+#include "base/host/guard.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
 #include "base/text/words.hpp"
 #include "realrun/measure/measure_cpu.hpp"
 #include "realrun/measure/measure_gpu.hpp"

@@ -1,4 +1,4 @@
-#include "realrun/parallel/low_rank.hpp"
+#include "realrun/parallel/buckets.hpp"
 
 #include <utility>
 

@@ -12,7 +12,6 @@
 #include "realrun/device/device.hpp"
 #include "realrun/executor/executor.hpp"
 #include "realrun/parallel/buckets.hpp"
-#include "realrun/parallel/low_rank.hpp"
 #include "realrun/transport/transport.hpp"
 #include "sim/program/program.hpp"
 

@@ -24,7 +24,6 @@
 #include "base/text/error.hpp"
 #include "realrun/device/device.hpp"
 #include "realrun/rendezvous/meeting.hpp"
-#include "realrun/rendezvous/store.hpp"
 
 // A request is a letter (h: the token, s: set, o: set once, g: get, c: clock), two lengths of four bytes, and key and
 // value. The answer is a letter (y or n), a length and a value. Numbers go in network order.

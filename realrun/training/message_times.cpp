@@ -1,4 +1,4 @@
-#include "realrun/training/message_times.hpp"
+#include "realrun/training/training_plan.hpp"
 
 #include <algorithm>
 #include <chrono>

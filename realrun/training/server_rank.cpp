@@ -1,10 +1,10 @@
-#include "realrun/training/server_rank.hpp"
+#include "realrun/training/train.hpp"
 
 #include <map>
 #include <memory>
 #include <numeric>
 
-#include "realrun/compute/network_stages.hpp"
+#include "realrun/compute/stage_compute.hpp"
 
 namespace flopcast::realrun {
 

@@ -4,11 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "realrun/compute/host_device.hpp"
 #include "realrun/executor/executor.hpp"
 #include "realrun/network/kernels.hpp"
-#include "realrun/training/message_times.hpp"
+#include "realrun/parallel/buckets.hpp"
 #include "realrun/training/training_plan.hpp"
 #include "realrun/transport/threads/thread_transport.hpp"
+#include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
 
@@ -97,5 +99,27 @@ Timeline timeline_of(const std::vector<RankResult>& ranks, std::size_t step, int
 /// run.
 Timeline calibration_of(const std::vector<RankResult>& ranks, std::vector<StepRecord> RankCalibration::*steps,
                         std::size_t step);
+
+/// A rank behind those of the plan: a parameter server on a spare host (TrainingPlan::servers). It takes part in the
+/// making of all groups, and in every step adds up the buckets of the ranks it serves in the order in which these
+/// complete them. `transport` is of the host's memory.
+class ServerRank {
+ public:
+  ServerRank(const TrainingPlan& plan, RankTransport& transport);
+  /// All steps of the plan.
+  void run();
+
+ private:
+  SharedParameters lay_out(const RankGrid& grid);
+  void serve_step();
+  void serve(const Bucket& bucket);
+
+  const TrainingPlan& plan_;
+  RankTransport& transport_;
+  HostDevice device_;
+  ServerPlace place_;
+  int pipeline_rank_ = 0;
+  std::vector<std::vector<Bucket>> buckets_;  // by stage
+};
 
 }  // namespace flopcast::realrun

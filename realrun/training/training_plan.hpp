@@ -1,12 +1,20 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "model/layout/layout.hpp"
+#include "model/layout/rank_grid.hpp"
+#include "realrun/compute/stage_compute.hpp"
 #include "realrun/device/arithmetic.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/executor/executor.hpp"
 #include "realrun/network/network.hpp"
+#include "realrun/network/tensor_grid.hpp"
+#include "realrun/parallel/rank_state.hpp"
+#include "realrun/transport/transport.hpp"
 #include "sim/program/program.hpp"
 
 namespace flopcast::realrun {
@@ -76,5 +84,67 @@ struct TrainingPlan {
 /// Throws ConfigError when the plan cannot be executed: a faulty program, sizes that do not divide, tied embeddings
 /// without a flush, ZeRO 2 and 3 without one, compression that meets ZeRO.
 void check_plan(const TrainingPlan& plan);
+
+/// What messages between two neighbouring stages cost the rank that receives them, in ticks of host_clock().
+struct MessageTimes {
+  MessageKey key;  ///< of the first one
+  std::size_t bytes = 0;
+  std::vector<Ticks> one_way;  ///< from the send to the arrival at a rank that waits for nothing else
+  std::vector<Ticks> receive;  ///< what receiving takes of the receiver's time when the message has long been there
+};
+
+/// Sends messages over every boundary between two ranks of the program, both ways, one boundary after the other.
+/// Called by all ranks. Returns what this rank received. One clock for all ranks is assumed.
+std::vector<MessageTimes> measure_messages(const Program& program, const RankPlace& place, const StageCompute& compute,
+                                           RankTransport& transport, ComputeDevice& device);
+
+// What the ranks of a plan, and the servers on spare hosts, make of it alike. Groups are made by all of them in the
+// same order; returned is the one that this rank is in.
+
+RankGrid grid_of(const TrainingPlan& plan);
+
+/// All groups of the axis.
+Group form_groups(RankTransport& transport, const RankGrid& grid, Axis axis);
+
+/// Of the replicas, every so many neighbours: those of each of these groups, or the first, second, ... of all of them.
+/// Their traffic counts under `axis`.
+enum class Cut { kNeighbours, kSamePlace };
+Group form_cut_groups(RankTransport& transport, const RankGrid& grid, int neighbours, Cut cut, Axis axis = Axis::kData);
+
+/// Of the ranks of each stage in the order of their tensor, context and data places: in every run of ranks · every of
+/// them, those that lie `every` apart.
+Group form_strided_groups(RankTransport& transport, const RankGrid& grid, int ranks, int every, Axis axis);
+
+/// What a server on a spare host needs to know of the ranks it serves.
+struct ServerPlace {
+  int worker = 0;             ///< the first of them
+  int index = 0;              ///< among their servers
+  std::vector<Group> pushes;  ///< by peer
+  Group pull;
+};
+/// The links of this rank with its servers, or of this server with its ranks.
+struct ServerGroups {
+  std::vector<ServerLink> links;
+  ServerPlace place;
+};
+ServerGroups form_server_groups(RankTransport& transport, const TrainingPlan& plan, const RankGrid& grid);
+
+/// The lines of tensor-parallel ranks that this rank is part of; none where they are one line.
+GridPlace form_tensor_grid(RankTransport& transport, const TrainingPlan& plan, const RankGrid& grid);
+
+/// By shared set, for the replica this rank is in.
+std::vector<Group> form_shared_groups(RankTransport& transport, const RankGrid& grid,
+                                      const std::vector<std::vector<int>>& holders);
+
+/// The pairs of ranks with neighbouring stages, of every pipeline, each once.
+std::vector<std::pair<int, int>> neighbours_of(const TrainingPlan& plan, const RankGrid& grid);
+
+/// By stage of the program.
+std::vector<StagePart> parts_of(const TrainingPlan& plan);
+
+BucketRules bucket_rules(const TrainingPlan& plan);
+
+/// Of parameters: buckets are cut among the replicas, or among those of a node and then of the nodes.
+std::size_t alignment_of(const TrainingPlan& plan, ComputeDevice& device);
 
 }  // namespace flopcast::realrun

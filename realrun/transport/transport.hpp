@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "model/hardware/collective.hpp"
+#include "model/hardware/network.hpp"
 #include "model/layout/layout.hpp"
 #include "realrun/device/buffer.hpp"
 #include "realrun/device/device.hpp"
 #include "realrun/rendezvous/meeting.hpp"
-#include "sim/program/step_times.hpp"
+#include "sim/program/request.hpp"
 
 namespace flopcast::realrun {
 

@@ -1,4 +1,4 @@
-#include "reports/html/packed_timeline.hpp"
+#include "reports/html/page.hpp"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 #include "base/text/error.hpp"
 #include "reports/svg/canvas.hpp"
 #include "reports/timeline/span_text.hpp"
-#include "sim/metrics/critical_path.hpp"
+#include "sim/metrics/metrics.hpp"
 
 namespace flopcast {
 

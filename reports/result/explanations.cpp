@@ -1,4 +1,4 @@
-#include "reports/result/explanations.hpp"
+#include "reports/result/result_tables.hpp"
 
 #include <cctype>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,7 @@
 #include "reports/result/result_tables.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -8,7 +9,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "model/config/document.hpp"
 #include "model/cost/compute.hpp"
 #include "model/units/quantity.hpp"
@@ -169,102 +170,6 @@ Table packing_table(const Result& result) {
 }
 
 namespace {
-
-// Runs of months as they are drawn.
-Table run_table(const RunResult& run, const std::optional<StepTimeInterval>& interval) {
-  Table table;
-  table.columns = {text_column(fmt::format("run of months, {} drawn", run.runs), "run"),
-                   {"5 % are below", Align::kRight, "p5", false},
-                   {"median", Align::kRight, "p50", false},
-                   {"95 % are below", Align::kRight, "p95", false}};
-  const auto shares = [](const Quantiles& of) {
-    return std::vector<std::string>{percent(of.p5) + " %", percent(of.p50) + " %", percent(of.p95) + " %"};
-  };
-  const auto add = [&table](const std::string& name, const std::vector<std::string>& cells) {
-    table.rows.push_back({name});
-    table.rows.back().insert(table.rows.back().end(), cells.begin(), cells.end());
-  };
-  add("days on the clock", {rounded(run.days.p5, 4), rounded(run.days.p50, 4), rounded(run.days.p95, 4)});
-  add("goodput (steps alone over the clock)", shares(run.goodput));
-  add("ETTR (training advances over the clock)", shares(run.ettr));
-  if (run.cost_usd) {
-    add("cost, spares included", {dollars(run.cost_usd->p5), dollars(run.cost_usd->p50), dollars(run.cost_usd->p95)});
-  }
-  constexpr double kMtbiDay = 86'400.0;
-  if (run.interruptions_per_day > 0.0) {
-    table.notes.push_back(fmt::format("an interruption every {}", time_in_days(kMtbiDay / run.interruptions_per_day)));
-  }
-  if (interval) {
-    table.notes.push_back(
-        fmt::format("of steps as they are forecast, whose time is known to {}", plus_minus(*interval)));
-  }
-  const auto level = [&](const char* where, double interval_s) {
-    if (interval_s > 0.0)
-      table.notes.push_back(fmt::format("a checkpoint {} every {}", where, time_in_days(interval_s)));
-  };
-  level("in storage", run.storage_interval_s);
-  level("in the memory of peers", run.memory_interval_s);
-  if (run.checkpoint_interval_s > 0.0) {
-    table.notes.push_back(fmt::format("of {} GiB; the run stands still {} for each, and {} to start from storage again",
-                                      thousands(run.checkpoint_gib), time_in_days(run.checkpoint_cost_s),
-                                      time_in_days(run.restore_s)));
-  }
-  if (run.nodes_in_repair > 0.0) {
-    table.notes.push_back(fmt::format(
-        "{} nodes are in repair on average; {} spares are enough for 95 % of the time, {} are worth what they cost",
-        rounded(run.nodes_in_repair, 3), run.spares_for_95, run.spares_worth));
-  }
-  return table;
-}
-
-Table losses_table(const RunResult& run, bool all) {
-  Table table;
-  table.columns = {text_column("lost to", "lost_to"),
-                   {"time", Align::kRight, "time", false},
-                   {"of the clock", Align::kRight, "share", false}};
-  constexpr double kLossDay = 86'400.0;
-  const auto add = [&](const std::string& name, double seconds) {
-    table.rows.push_back({name, time_in_days(seconds), percent(seconds / (run.days.p50 * kLossDay)) + " %"});
-  };
-  for (const NamedSeconds& part : run.lost_by_phase) {
-    std::string words = part.name;
-    std::replace(words.begin(), words.end(), '_', ' ');
-    if (part.seconds > 0.0) add(words, part.seconds);
-  }
-  std::vector<NamedSeconds> causes = run.lost_by_cause;
-  std::stable_sort(causes.begin(), causes.end(),
-                   [](const NamedSeconds& a, const NamedSeconds& b) { return a.seconds > b.seconds; });
-  constexpr std::size_t kShownCauses = 5;
-  double others = 0.0;
-  for (std::size_t place = 0; place < causes.size(); ++place) {
-    if (causes[place].seconds <= 0.0) continue;
-    if (all || place < kShownCauses) {
-      add("by " + causes[place].name, causes[place].seconds);
-    } else {
-      others += causes[place].seconds;
-    }
-  }
-  if (others > 0.0) add("by other causes", others);
-  return table;
-}
-
-Table options_table(const RunResult& run) {
-  Table table;
-  table.columns = {text_column("what a change buys", "change"),
-                   {"goodput", Align::kRight, "goodput", false},
-                   {"days saved", Align::kRight, "days_saved", false}};
-  const bool priced = std::any_of(run.options.begin(), run.options.end(),
-                                  [](const RunOption& option) { return option.saved_usd.has_value(); });
-  if (priced) table.columns.push_back({"money saved", Align::kRight, "saved", false});
-  for (const RunOption& option : run.options) {
-    table.rows.push_back(
-        {option.change, percent(option.goodput_p50) + " %", fmt::format("{:+.2f}", option.days_saved)});
-    if (!priced) continue;
-    const double saved = option.saved_usd.value_or(0.0);
-    table.rows.back().push_back((saved < 0.0 ? "-" : "") + dollars(std::abs(saved)));
-  }
-  return table;
-}
 
 std::string gib(double amount) {
   return fmt::format("{:.2f}", amount);
@@ -472,14 +377,6 @@ Table critical_path_table(const Timeline& timeline, const CriticalPath& path) {
   return table;
 }
 
-std::vector<Table> run_tables(const Result& result, bool all) {
-  if (!result.run) return {};
-  std::vector<Table> tables = {run_table(*result.run, result.interval)};
-  if (!losses_table(*result.run, true).rows.empty()) tables.push_back(losses_table(*result.run, all));
-  if (!result.run->options.empty()) tables.push_back(options_table(*result.run));
-  return tables;
-}
-
 namespace {
 
 std::string shares_text(const ByAxis<double>& shares) {
@@ -578,132 +475,6 @@ Table result_row(const Forecast& forecast) {
   row.rows.emplace_back();
   flatten(result_json(forecast), "", row);
   return row;
-}
-
-namespace {
-
-constexpr std::size_t kRanksInAChart = 5;  // so that their curves can be told apart
-
-// What an operator moves in its forward pass: for products the operands and the result, once.
-Bytes moved_bytes(const Operator& op, const Job& job) {
-  if (op.kind == OperatorKind::kMemoryBound) return op.forward_bytes;
-  if (op.kind == OperatorKind::kFusedAttention) return op.saved;  // queries, keys, values and the result
-  const GemmShape& shape = op.shape;
-  const auto m = static_cast<double>(shape.m);
-  const auto n = static_cast<double>(shape.n);
-  const auto k = static_cast<double>(shape.k);
-  return Bytes((m * k + k * n + m * n) * static_cast<double>(shape.batch) *
-               element_size(job.training.precision).value());
-}
-
-// The curves are tensors: what the stack takes beyond them is taken off the limit.
-double for_tensors(const RankMemoryResult& rank) {
-  return rank.capacity_gib - (rank.shown_gib - rank.total_gib);
-}
-
-// What its kernels compute: fused attention skips what a causal mask hides.
-double computed_flops(const Operator& op) {
-  return op.kind == OperatorKind::kFusedAttention ? op.attention_flops.value() : forward_flops(op).value();
-}
-
-SeriesPoint roofline_point(const Operator& op, const Job& job, const ComputeModel& compute) {
-  const double flops = computed_flops(op);
-  const double seconds = operator_times(op, compute, job.training).forward.value();
-  const double moved = moved_bytes(op, job).value();
-  return {flops / moved, flops / seconds * 1e-12, std::string(op.name)};
-}
-
-}  // namespace
-
-std::vector<SeriesChart> memory_charts(const Forecast& forecast) {
-  std::vector<SeriesChart> charts;
-  const Timeline& timeline = forecast.timeline;
-  const double end = static_cast<double>(timeline.makespan()) * timeline.units_per_tick;
-  for (std::size_t first = 0; first < forecast.memory.size(); first += kRanksInAChart) {
-    const std::size_t last = std::min(first + kRanksInAChart, forecast.memory.size());
-    SeriesChart chart;
-    chart.title = last - first == 1 ? fmt::format("Memory of rank {}", first)
-                                    : fmt::format("Memory of ranks {} to {}", first, last - 1);
-    chart.x.title = "seconds";
-    chart.y.title = "GiB";
-    chart.y.from_zero = true;
-    double capacity = for_tensors(forecast.result.memory.per_pipeline_rank[first]);
-    for (std::size_t rank = first; rank < last; ++rank) {
-      Series series{fmt::format("rank {}", rank), {}, SeriesStyle::kSteps};
-      for (const MemoryPoint& point : forecast.memory[rank].points) {
-        series.points.push_back(
-            {static_cast<double>(point.time) * timeline.units_per_tick, gibibytes(Bytes(point.bytes)), ""});
-      }
-      series.points.push_back({end, series.points.back().y, ""});
-      capacity = std::min(capacity, for_tensors(forecast.result.memory.per_pipeline_rank[rank]));
-      chart.series.push_back(std::move(series));
-    }
-    const double beyond = forecast.step.job.training.stack.memory_overhead_gib;
-    const std::string limit = beyond > 0.0 ? fmt::format("capacity less {:g} GiB beyond tensors", beyond) : "capacity";
-    chart.series.push_back({limit, {{0.0, capacity, ""}, {end, capacity, ""}}, SeriesStyle::kDashed});
-    charts.push_back(std::move(chart));
-  }
-  return charts;
-}
-
-SeriesChart roofline_chart(const Job& job) {
-  if (job.profile) {
-    throw ConfigError({"model", "is a layer profile, which knows times and no FLOPs", "", "give a model by its shape"});
-  }
-  const ComputeModel compute(job.cluster.device, job.training.precision);
-  const double peak = job.cluster.device.peak_of(job.training.precision).value() * 1e-12;
-  const double bandwidth = job.cluster.device.memory_bandwidth.value() * 1e-12;
-  SeriesChart chart;
-  chart.title = fmt::format("{} on {}: the operators of a block, forward", job.model.name, job.cluster.device.name);
-  chart.x = {"FLOP per byte moved", true};
-  chart.y = {"TFLOP/s per GPU", true};
-  Series points{"operators", {}, SeriesStyle::kNamedPoints};
-  for (const Operator& op :
-       block_operators(job.model, job.layout, job.training, job.model.kind_of(job.model.layers - 1))) {
-    if (computed_flops(op) > 0.0) points.points.push_back(roofline_point(op, job, compute));
-  }
-  double widest = 4.0 * peak / bandwidth;
-  double least = 1.0;
-  for (const SeriesPoint& point : points.points) {
-    widest = std::max(widest, point.x);
-    least = std::min(least, point.x);
-  }
-  chart.series.push_back(std::move(points));
-  chart.series.push_back({"roof of the datasheet",
-                          {{least, least * bandwidth, ""}, {peak / bandwidth, peak, ""}, {widest, peak, ""}},
-                          SeriesStyle::kLine});
-  return chart;
-}
-
-std::vector<SeriesPoint> pareto_front(std::vector<SeriesPoint> points) {
-  std::stable_sort(points.begin(), points.end(),
-                   [](const SeriesPoint& a, const SeriesPoint& b) { return a.x != b.x ? a.x < b.x : a.y < b.y; });
-  std::vector<SeriesPoint> front;
-  for (SeriesPoint& point : points) {
-    if (front.empty() || point.y < front.back().y) front.push_back(std::move(point));
-  }
-  return front;
-}
-
-SeriesChart pareto_chart(const std::string& title, const SeriesAxis& x, const SeriesAxis& y,
-                         const std::vector<SeriesPoint>& points) {
-  SeriesChart chart;
-  chart.title = title;
-  chart.x = x;
-  chart.y = y;
-  const std::vector<SeriesPoint> front = pareto_front(points);
-  chart.series.push_back({"Pareto front: none is better in both", front, SeriesStyle::kSteps});
-  std::vector<SeriesPoint> others = points;
-  for (const SeriesPoint& best : front) {
-    const auto same = [&best](const SeriesPoint& point) {
-      return point.x == best.x && point.y == best.y && point.label == best.label;
-    };
-    const auto found = std::find_if(others.begin(), others.end(), same);
-    if (found != others.end()) others.erase(found);
-  }
-  chart.series.push_back({"other layouts found", others, SeriesStyle::kPoints});
-  chart.series.push_back({"on the front", front, SeriesStyle::kNamedPoints});
-  return chart;
 }
 
 }  // namespace flopcast

@@ -6,9 +6,13 @@
 
 #include "base/text/series.hpp"
 #include "base/text/table.hpp"
+#include "model/catalog/catalogue.hpp"
 #include "model/enum_names.hpp"
+#include "model/hardware/network_fabric.hpp"
+#include "reports/svg/charts.hpp"
 #include "sim/forecast/forecast.hpp"
-#include "sim/metrics/critical_path.hpp"
+#include "sim/forecast/network_step.hpp"
+#include "sim/metrics/metrics.hpp"
 
 namespace flopcast {
 
@@ -62,5 +66,33 @@ SeriesChart pareto_chart(const std::string& title, const SeriesAxis& x, const Se
                          const std::vector<SeriesPoint>& points);
 /// The points of the front, by x; of equal ones the first.
 std::vector<SeriesPoint> pareto_front(std::vector<SeriesPoint> points);
+
+/// The files of docs/explain, compiled in.
+const std::vector<EmbeddedFile>& embedded_explanations();
+
+/// A word that users confuse: what it is, its formulas, and sentences into which a job's own numbers go.
+struct Explanation {
+  std::string group;
+  std::string name;
+  std::vector<std::string> aliases;
+  std::string what;
+  std::vector<std::string> formulas;
+  std::vector<std::string> yours;  ///< with {name} or, as a percentage, {name%} for the numbers of a job
+  std::string source;
+  std::vector<std::string> see;
+};
+
+/// In the order of the files. Throws InternalError when one of them is malformed.
+std::vector<Explanation> read_explanations();
+
+/// By name or alias, whatever the case, blanks, dashes and underscores; null when there is none.
+const Explanation* find_explanation(const std::vector<Explanation>& explanations, std::string_view term);
+
+/// The links of a cluster's network by what they join: how many, of what bandwidth.
+Table fabric_table(const Cluster& cluster, const NetworkFabric& fabric);
+
+/// Nodes, and the switches of each tier above them; of fabrics without tiers the nodes alone. Loads by link of the
+/// fabric, or none.
+FabricPicture fabric_picture(const Cluster& cluster, const NetworkFabric& fabric, const std::vector<LinkLoad>& loads);
 
 }  // namespace flopcast

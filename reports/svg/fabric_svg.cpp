@@ -1,4 +1,4 @@
-#include "reports/svg/fabric_svg.hpp"
+#include "reports/svg/charts.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "reports/svg/canvas.hpp"
 
 namespace flopcast {

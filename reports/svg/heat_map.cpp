@@ -1,4 +1,4 @@
-#include "reports/svg/heat_map.hpp"
+#include "reports/svg/charts.hpp"
 
 #include <fmt/format.h>
 

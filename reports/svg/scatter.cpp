@@ -1,4 +1,4 @@
-#include "reports/svg/scatter.hpp"
+#include "reports/svg/charts.hpp"
 
 #include <fmt/format.h>
 

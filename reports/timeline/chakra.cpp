@@ -1,4 +1,4 @@
-#include "reports/timeline/chakra.hpp"
+#include "reports/timeline/writers.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "reports/timeline/chrome_trace.hpp"
+#include "reports/timeline/writers.hpp"
 
 #include <fmt/compile.h>
 #include <fmt/format.h>

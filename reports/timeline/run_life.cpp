@@ -1,4 +1,4 @@
-#include "reports/timeline/run_life.hpp"
+#include "reports/timeline/writers.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "reports/svg/canvas.hpp"
 
 namespace flopcast {

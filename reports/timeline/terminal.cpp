@@ -1,4 +1,4 @@
-#include "reports/timeline/terminal.hpp"
+#include "reports/timeline/writers.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "reports/timeline/timeline_svg.hpp"
+#include "reports/timeline/writers.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "reports/svg/canvas.hpp"
 #include "reports/timeline/span_text.hpp"
 

@@ -1,4 +1,4 @@
-#include "sim/cells/check.hpp"
+#include "sim/cells/cell.hpp"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/cells/cell.hpp"
-#include "sim/program/deadlock.hpp"
+#include "sim/program/validate.hpp"
 
 namespace flopcast {
 

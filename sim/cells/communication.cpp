@@ -1,4 +1,4 @@
-#include "sim/cells/communication.hpp"
+#include "sim/cells/cell.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "sim/cells/cell.hpp"
 
 namespace flopcast {
 

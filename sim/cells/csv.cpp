@@ -1,4 +1,4 @@
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,6 @@
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "sim/program/action.hpp"
 #include "sim/program/program.hpp"
 
 namespace flopcast {

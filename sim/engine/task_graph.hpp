@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/program/step_times.hpp"
+#include "sim/program/request.hpp"
 
 namespace flopcast {
 

@@ -11,8 +11,8 @@
 #include "sim/files/timeline_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/result.hpp"
-#include "sim/metrics/memory_over_time.hpp"
-#include "sim/program/step_times.hpp"
+#include "sim/metrics/metrics.hpp"
+#include "sim/program/request.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {

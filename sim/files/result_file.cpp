@@ -1,11 +1,12 @@
 #include "sim/files/result_file.hpp"
 
 #include <fmt/format.h>
-#include <algorithm>
+
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -13,31 +14,16 @@
 #include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
 #include "model/units/quantity.hpp"
+#include "sim/files/result_fields.hpp"
 #include "sim/forecast/memory.hpp"
 #include "sim/forecast/terms.hpp"
-#include "sim/metrics/critical_path.hpp"
+#include "sim/metrics/metrics.hpp"
 
 namespace flopcast {
-
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kResultName = "flopcast.result/1";
-constexpr const char* kMemoryName = "flopcast.memory/1";
-
-// Who refuses a result without a field. Early versions did not write all of them.
-enum class Needed : std::uint8_t {
-  kLater,       // nobody: early versions, or many results, are without it
-  kWritten,     // nobody, though all versions write it
-  kPage,        // a page
-  kComparison,  // a comparison
-  kBoth,
-  kLaterComparison,  // a comparison, though early versions did not write it
-};
-constexpr bool always_written(Needed needed) {
-  return needed != Needed::kLater && needed != Needed::kLaterComparison;
-}
 constexpr bool page_needs(Needed needed) {
   return needed == Needed::kPage || needed == Needed::kBoth;
 }
@@ -45,294 +31,11 @@ constexpr bool comparison_needs(Needed needed) {
   return needed == Needed::kComparison || needed == Needed::kBoth || needed == Needed::kLaterComparison;
 }
 
-constexpr int kAnySign = -1;  // as the least of a field's values
-
-template <class Part>
-struct Field {
-  using Member = std::variant<double Part::*, int Part::*, std::uint64_t Part::*, bool Part::*, std::string Part::*,
-                              std::optional<double> Part::*, std::vector<double> Part::*, std::vector<int> Part::*,
-                              std::vector<std::string> Part::*>;
-  const char* key;
-  Member member;
-  Needed needed = Needed::kWritten;
-  int least = 0;
-  const char* what = "";
-};
-template <class Part>
-using Fields = std::vector<Field<Part>>;
-
-const Fields<ModelResult>& parameter_fields() {
-  using P = ModelResult;
-  static const Fields<P> table = {
-      {"parameters", &P::parameters},
-      {"active_parameters", &P::active_parameters, Needed::kWritten, 0, "those that a token passes"},
-  };
-  return table;
-}
-
-const Fields<IterationResult>& iteration_fields() {
-  using P = IterationResult;
-  static const Fields<P> table = {
-      {"time_s", &P::time_s, Needed::kBoth},
-      {"tokens_per_s", &P::tokens_per_s, Needed::kPage},
-      {"tokens_per_s_per_gpu", &P::tokens_per_s_per_gpu},
-      {"samples_per_s", &P::samples_per_s},
-      {"model_tflops_per_gpu", &P::model_tflops_per_gpu},
-      {"hardware_tflops_per_gpu", &P::hardware_tflops_per_gpu},
-      {"mfu", &P::mfu, Needed::kBoth, 0, "model FLOPs, attention in full, over the device's peak"},
-      {"mfu_causal", &P::mfu_causal, Needed::kLater, 0, "the same with causal attention by half"},
-      {"hfu", &P::hfu, Needed::kWritten, 0, "recomputed FLOPs included"},
-  };
-  return table;
-}
-
-const Fields<Breakdown>& breakdown_fields() {
-  static const Fields<Breakdown> table = [] {
-    Fields<Breakdown> fields;
-    for (const StepTerm& term : breakdown_terms()) {
-      const Needed needed = term.id == TermId::kOffload ? Needed::kLaterComparison : Needed::kComparison;
-      fields.push_back({term.key, term.spent, needed, kAnySign, term.what});
-    }
-    return fields;
-  }();
-  return table;
-}
-
-const Fields<AxisCommunication>& axis_fields() {
-  using P = AxisCommunication;
-  static const Fields<P> table = {
-      {"total_s", &P::total_s, Needed::kWritten, 0, "under way, hidden or not; mean over pipeline ranks"},
-      {"exposed_s", &P::exposed_s, Needed::kWritten, 0, "the device waits for it"},
-      {"bytes_sent_per_rank", &P::bytes_sent_per_rank},
-      {"messages", &P::messages}};
-  return table;
-}
-
-const Fields<CommunicationResult>& communication_fields() {
-  using P = CommunicationResult;
-  static const Fields<P> table = {
-      {"fraction", &P::fraction, Needed::kWritten, 0, "of time_s; above 1 when axes overlap"},
-      {"exposed_fraction", &P::exposed_fraction, Needed::kBoth}};
-  return table;
-}
-
-const Fields<BubbleResult>& bubble_fields() {
-  using P = BubbleResult;
-  static const Fields<P> table = {
-      {"fraction", &P::fraction, Needed::kBoth, 0, "waiting that is no communication, over ranks and time_s"},
-      {"ratio", &P::ratio, Needed::kWritten, kAnySign, "time_s over the busiest rank's work, less 1"},
-      {"span_s", &P::span_s, Needed::kWritten, 0, "the longest time from a rank's first start to its last end"}};
-  return table;
-}
-
-const Fields<BubbleResult>& cause_fields() {
-  static const Fields<BubbleResult> table = [] {
-    Fields<BubbleResult> fields;
-    for (const StepTerm& term : bubble_terms()) {
-      fields.push_back({term.key, term.waited, Needed::kComparison, 0, term.what});
-    }
-    return fields;
-  }();
-  return table;
-}
-
-const Fields<BubbleResult>& bubble_by_rank_fields() {
-  static const Fields<BubbleResult> table = {
-      {"per_pipeline_rank", &BubbleResult::per_pipeline_rank, Needed::kWritten, 0, "each rank's bubble over time_s"}};
-  return table;
-}
-
-const Fields<MemoryResult>& memory_fields() {
-  using P = MemoryResult;
-  static const Fields<P> table = {
-      {"capacity_gib", &P::capacity_gib, Needed::kPage, 0, "of the smallest device"},
-      {"peak_gib", &P::peak_gib, Needed::kBoth},
-      {"reserved_gib", &P::reserved_gib, Needed::kLater, 0, "by the framework's allocator, its fragmentation included"},
-      {"shown_gib", &P::shown_gib, Needed::kLater, 0,
-       "as nvidia-smi shows it: the tensors and what the stack holds beyond them"},
-      {"fits", &P::fits, Needed::kWritten, 0, "all that nvidia-smi shows, on every rank"}};
-  return table;
-}
-
-const Fields<RankMemoryResult>& rank_memory_fields() {
-  using P = RankMemoryResult;
-  static const Fields<P> table = [] {
-    Fields<P> fields;
-    for (const MemoryTerm& term : memory_terms()) fields.push_back({term.key, term.gib, Needed::kPage, 0, term.what});
-    fields.push_back({"total_gib", &P::total_gib, Needed::kPage});
-    fields.push_back({"reserved_gib", &P::reserved_gib, Needed::kLater, 0, "by the framework's allocator"});
-    fields.push_back({"shown_gib", &P::shown_gib, Needed::kLater, 0, "as nvidia-smi shows it"});
-    fields.push_back({"capacity_gib", &P::capacity_gib, Needed::kLater, 0, "of the smallest device among its ranks"});
-    fields.push_back(
-        {"peak_in_flight", &P::peak_in_flight, Needed::kWritten, 0, "activations of one stage and microbatch each"});
-    return fields;
-  }();
-  return table;
-}
-
-const Fields<StepTimeInterval>& interval_fields() {
-  using P = StepTimeInterval;
-  static const Fields<P> table = {{"level", &P::level},
-                                  {"half_width", &P::half_width},
-                                  {"low_s", &P::low_s},
-                                  {"high_s", &P::high_s},
-                                  {"stalls_s", &P::stalls_s, Needed::kWritten, 0},
-                                  {"factor", &P::factor, Needed::kWritten, 1},
-                                  {"sources", &P::sources, Needed::kWritten, 1},
-                                  {"evidence", &P::evidence}};
-  return table;
-}
-
-const Fields<TrainingResult>& training_fields() {
-  using P = TrainingResult;
-  static const Fields<P> table = {{"steps", &P::steps}, {"days", &P::days}, {"gpu_hours", &P::gpu_hours}};
-  return table;
-}
-// Where there is an interval.
-struct DayInterval {
-  double low = 0.0;
-  double high = 0.0;
-};
-const Fields<DayInterval>& day_fields() {
-  static const Fields<DayInterval> table = {{"days_low", &DayInterval::low, Needed::kLater},
-                                            {"days_high", &DayInterval::high, Needed::kLater}};
-  return table;
-}
-const Fields<TrainingResult>& cost_fields() {
-  static const Fields<TrainingResult> table = {{"cost_usd", &TrainingResult::cost_usd, Needed::kLater}};
-  return table;
-}
-
-const Fields<SteadyResult>& steady_fields() {
-  using P = SteadyResult;
-  static const Fields<P> table = {{"period_s", &P::period_s, Needed::kWritten, 0, "from one microbatch to the next"},
-                                  {"fill_s", &P::fill_s, Needed::kWritten, kAnySign, "paid once, to fill and drain"},
-                                  {"throughput_samples_per_s", &P::throughput_samples_per_s},
-                                  {"weight_versions", &P::weight_versions, Needed::kWritten, 0, "by pipeline rank"},
-                                  {"staleness", &P::staleness, Needed::kWritten, 0,
-                                   "updates between a microbatch's weights and those its gradient is applied to"}};
-  return table;
-}
-
-const Fields<DistributionResult>& distribution_fields() {
-  using P = DistributionResult;
-  static const Fields<P> table = {
-      {"samples", &P::samples, Needed::kWritten, 1},
-      {"seed", &P::seed},
-      {"jitter", &P::jitter, Needed::kWritten, 0, "Standard deviation of a pass's time over its mean."},
-      {"stragglers", &P::stragglers},
-      {"mean_s", &P::mean_s},
-      {"std_s", &P::std_s},
-      {"p5_s", &P::p5_s},
-      {"p50_s", &P::p50_s},
-      {"p95_s", &P::p95_s},
-      {"p99_s", &P::p99_s},
-      {"slowdown", &P::slowdown, Needed::kWritten, kAnySign, "mean_s over iteration.time_s, less 1."}};
-  return table;
-}
-
-const Fields<PackingResult>& packing_fields() {
-  using P = PackingResult;
-  static const Fields<P> table = {
-      {"sequences", &P::sequences, Needed::kWritten, 1},
-      {"filled", &P::filled},
-      {"attention", &P::attention, Needed::kWritten, 0, "Its work over that of full sequences."},
-      {"time_s", &P::time_s},
-      {"idle", &P::idle, Needed::kWritten, kAnySign},
-      {"equal_s", &P::equal_s, Needed::kWritten, 0, "Were every microbatch's attention the mean."},
-      {"equal_idle", &P::equal_idle, Needed::kWritten, kAnySign},
-      {"tokens_per_s", &P::tokens_per_s, Needed::kWritten, 0, "Without padding."},
-      {"padded_filled", &P::padded_filled, Needed::kWritten, 0, "One sequence a row, padded to the sequence length."},
-      {"longest_filled", &P::longest_filled, Needed::kWritten, 0, "Padded to the longest row of its microbatch."},
-      {"padded_tokens_per_s", &P::padded_tokens_per_s, Needed::kWritten, 0,
-       "Padded to the sequence length, without padding."}};
-  return table;
-}
-
-const Fields<Quantiles>& quantile_fields() {
-  using P = Quantiles;
-  static const Fields<P> table = {{"p5", &P::p5}, {"p50", &P::p50}, {"p95", &P::p95}};
-  return table;
-}
-
-const Fields<RunOption>& option_fields() {
-  using P = RunOption;
-  static const Fields<P> table = {
-      {"change", &P::change},
-      {"goodput_p50", &P::goodput_p50},
-      {"days_p50", &P::days_p50},
-      {"days_saved", &P::days_saved, Needed::kWritten, kAnySign, "Against the run as it is."},
-      {"saved_usd", &P::saved_usd, Needed::kLater, kAnySign}};
-  return table;
-}
-
-const Fields<RunResult>& run_fields() {
-  using P = RunResult;
-  static const Fields<P> table = {
-      {"runs", &P::runs, Needed::kWritten, 1},
-      {"seed", &P::seed},
-      {"steps", &P::steps},
-      {"interruptions_per_day", &P::interruptions_per_day},
-      {"checkpoint_interval_s", &P::checkpoint_interval_s, Needed::kWritten, 0,
-       "Training between two checkpoints of the kind that is taken more often; 0: none is worth it."},
-      {"storage_interval_s", &P::storage_interval_s},
-      {"memory_interval_s", &P::memory_interval_s, Needed::kWritten, 0, "Of copies in the memory of peers; 0: none."},
-      {"checkpoint_gib", &P::checkpoint_gib},
-      {"checkpoint_cost_s", &P::checkpoint_cost_s, Needed::kWritten, 0, "The run stands still for each."},
-      {"restore_s", &P::restore_s, Needed::kWritten, 0, "From a replacement at hand to the next step, from storage."},
-      {"nodes_in_repair", &P::nodes_in_repair, Needed::kWritten, 0, "On average."},
-      {"spares_for_95", &P::spares_for_95, Needed::kWritten, 0,
-       "Nodes; more are in repair for less than 5 % of the time."},
-      {"spares_worth", &P::spares_worth, Needed::kWritten, 0,
-       "Nodes; one more costs more than the waits that it saves."},
-      {"closed_form_goodput", &P::closed_form_goodput, Needed::kWritten, 0, "Daly 2006, eq. 20, all causes as one."}};
-  return table;
-}
-
-const Fields<NetworkResult>& network_result_fields() {
-  using P = NetworkResult;
-  static const Fields<P> table = {
-      {"without_sharing_s", &P::without_sharing_s, Needed::kWritten, 0, "The step, had every group its links alone."},
-      {"waiting_s", &P::waiting_s, Needed::kWritten, 0, "Of the step: for messages that others make slower."},
-      {"replica_classes", &P::replica_classes, Needed::kWritten, 1, "Of replicas, which links tell apart."},
-      {"replica", &P::replica, Needed::kWritten, 0, "That the timeline shows: one that ends last."}};
-  return table;
-}
-const Fields<HotLink>& hot_link_fields() {
-  using P = HotLink;
-  static const Fields<P> table = {
-      {"link", &P::link, Needed::kWritten, 0, "The first of those alike."},
-      {"links", &P::links, Needed::kWritten, 1, "How many are alike."},
-      {"utilisation", &P::utilisation, Needed::kWritten, 0, "While the step waits for messages on it."}};
-  return table;
-}
-const Fields<GroupBandwidth>& bandwidth_fields() {
-  using P = GroupBandwidth;
-  static const Fields<P> table = {{"collective", &P::collective},
-                                  {"ranks", &P::ranks, Needed::kWritten, 1},
-                                  {"bytes", &P::bytes},
-                                  {"alone_busbw_gb_per_s", &P::alone_busbw_gb_per_s},
-                                  {"busbw_gb_per_s", &P::busbw_gb_per_s, Needed::kWritten, 0, "All groups at once."}};
-  return table;
-}
-
-const Fields<PathSamples>& path_fields() {
-  using P = PathSamples;
-  static const Fields<P> table = {{"samples", &P::samples, Needed::kWritten, 1},
-                                  {"mean_s", &P::mean_s},
-                                  {"p5_s", &P::p5_s},
-                                  {"p50_s", &P::p50_s},
-                                  {"p95_s", &P::p95_s},
-                                  {"least_s", &P::least_s},
-                                  {"most_s", &P::most_s}};
-  return table;
-}
-
 // Adds the fields of a part to an object; what a part may lack and lacks is left out. Not inlined: GCC 12 would warn of
 // members at offsets that a caller's part does not have.
 template <class Part>
-[[gnu::noinline]] void write_fields(const Fields<Part>& fields, const Part& part, Json& object) {
-  for (const Field<Part>& field : fields) {
+[[gnu::noinline]] void write_fields(const ResultFields<Part>& fields, const Part& part, Json& object) {
+  for (const ResultField<Part>& field : fields) {
     std::visit(
         [&](auto member) {
           const auto& value = part.*member;
@@ -347,7 +50,7 @@ template <class Part>
 }
 
 template <class Part>
-Json fields_json(const Fields<Part>& fields, const Part& part) {
+Json fields_json(const ResultFields<Part>& fields, const Part& part) {
   Json object = Json::object();
   write_fields(fields, part, object);
   return object;
@@ -378,7 +81,7 @@ Json memory_part(const MemoryResult& memory) {
 }
 
 Json training_part(const TrainingResult& training, double step_s, const std::optional<StepTimeInterval>& interval) {
-  Json json = fields_json(training_fields(), training);
+  Json json = fields_json(training_result_fields(), training);
   if (interval) {
     const double per_second = training.days / step_s;
     const DayInterval days = {per_second * interval->low_s, per_second * interval->high_s};
@@ -450,8 +153,8 @@ class ComparisonReader {
   ComparisonReader(const nlohmann::json& json, const std::string& file) : json_(json), file_(file) {}
 
   template <class Part>
-  void read(const std::string& section, const Fields<Part>& fields, Part& part) const {
-    for (const Field<Part>& field : fields) {
+  void read(const std::string& section, const ResultFields<Part>& fields, Part& part) const {
+    for (const ResultField<Part>& field : fields) {
       const auto* const number = std::get_if<double Part::*>(&field.member);
       if (number == nullptr || !comparison_needs(field.needed)) continue;
       const std::string place = section + "/" + field.key;
@@ -516,14 +219,14 @@ class PageChecker {
   }
   // Figures that the page needs, and those that early versions did not write where they are there.
   template <class Part>
-  void figures(const Json& json, const std::string& field, const Fields<Part>& fields) const {
-    for (const Field<Part>& entry : fields) {
+  void figures(const Json& json, const std::string& field, const ResultFields<Part>& fields) const {
+    for (const ResultField<Part>& entry : fields) {
       const bool given = entry.needed == Needed::kLater && json.contains(entry.key);
       if (page_needs(entry.needed) || given) number(json, field, entry.key);
     }
   }
   template <class Part>
-  void section(const Json& result, const std::string& field, const char* key, const Fields<Part>& fields) const {
+  void section(const Json& result, const std::string& field, const char* key, const ResultFields<Part>& fields) const {
     figures(object(result, field, key), joined(field, key), fields);
   }
 
@@ -559,160 +262,34 @@ class PageChecker {
   const std::string& file_;
 };
 
-Json object_schema() {
-  return {{"type", "object"}, {"required", Json::array()}, {"properties", Json::object()}};
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kComparisonName = "flopcast.comparison/1";
+
+Json compared_side(const ComparedLayout& layout) {
+  return {{"name", layout.name},
+          {"time_s", layout.result.iteration.time_s},
+          {"mfu", layout.result.iteration.mfu},
+          {"peak_gib", layout.result.memory.peak_gib},
+          {"fits", layout.result.memory.fits},
+          {"result", Json::parse(layout.document, nullptr, true, true)}};
 }
 
-void add_property(Json& schema, const std::string& key, bool required, Json property) {
-  if (required) schema["required"].push_back(key);
-  schema["properties"][key] = std::move(property);
-}
-
-struct TypeName {
-  const char* of(double) const { return "number"; }
-  const char* of(const std::optional<double>&) const { return "number"; }
-  const char* of(int) const { return "integer"; }
-  const char* of(std::uint64_t) const { return "integer"; }
-  const char* of(bool) const { return "boolean"; }
-  const char* of(const std::string&) const { return "string"; }
-};
-
-Json value_schema(const char* type, int least) {
-  Json schema = {{"type", type}};
-  const std::string name = type;
-  if (least != kAnySign && (name == "number" || name == "integer")) schema["minimum"] = least;
-  return schema;
-}
-
-template <class Part>
-void add_fields(Json& schema, const Fields<Part>& fields) {
-  for (const Field<Part>& field : fields) {
-    Json property = std::visit(
-        [&](auto member) {
-          using Value = std::decay_t<decltype(Part().*member)>;
-          if constexpr (std::is_same_v<Value, std::vector<double>> || std::is_same_v<Value, std::vector<int>> ||
-                        std::is_same_v<Value, std::vector<std::string>>) {
-            const char* const type = TypeName().of(typename Value::value_type());
-            return Json{{"type", "array"}, {"items", value_schema(type, field.least)}};
-          } else {
-            return value_schema(TypeName().of(Value()), field.least);
-          }
-        },
-        field.member);
-    if (*field.what != '\0') property["description"] = field.what;
-    add_property(schema, field.key, always_written(field.needed), std::move(property));
+Json terms_json(const ComparedLayout& a, const ComparedLayout& b) {
+  Json terms = Json::array();
+  for (const ComparedTerm& term : compare_terms(a.result, b.result)) {
+    terms.push_back({{"name", term.name}, {"a_s", term.a_s}, {"b_s", term.b_s}, {"delta_s", term.delta_s()}});
   }
+  return terms;
 }
 
-template <class Part>
-Json part_schema(const Fields<Part>& fields, const char* what = "") {
-  Json schema = object_schema();
-  add_fields(schema, fields);
-  if (*what != '\0') schema["description"] = what;
-  return schema;
-}
-
-Json communication_schema() {
-  Json schema = part_schema(communication_fields());
-  for (const Axis axis : kResultAxes)
-    add_property(schema, std::string(name_of(axis)), true, part_schema(axis_fields()));
-  return schema;
-}
-
-Json bubble_schema() {
-  Json schema = part_schema(bubble_fields());
-  add_property(schema, "by_cause", true, part_schema(cause_fields()));
-  add_fields(schema, bubble_by_rank_fields());
-  return schema;
-}
-
-Json memory_schema() {
-  Json schema = part_schema(memory_fields());
-  add_property(schema, "per_pipeline_rank", true,
-               {{"type", "array"}, {"minItems", 1}, {"items", part_schema(rank_memory_fields())}});
-  return schema;
-}
-
-Json training_schema() {
-  Json schema = part_schema(training_fields());
-  add_fields(schema, day_fields());
-  add_fields(schema, cost_fields());
-  return schema;
-}
-
-Json run_schema() {
-  Json schema = part_schema(run_fields(),
-                            "A run of months with interruptions (failures), quantiles over runs drawn. Goodput: the "
-                            "steps' time alone over the time on the clock. ETTR: time in which training advances, at "
-                            "whatever pace, over the time on the clock, waits and restarts counted in the clock.");
-  for (const char* key : {"goodput", "ettr", "days"}) add_property(schema, key, true, part_schema(quantile_fields()));
-  add_property(schema, "cost_usd", false, part_schema(quantile_fields()));
-  const Json seconds = {{"type", "object"}};
-  Json lost = object_schema();
-  lost["description"] = "Seconds of a run, means over the runs; both parts have the same sum.";
-  add_property(lost, "by_cause", true, seconds);
-  add_property(lost, "by_phase", true, seconds);
-  add_property(schema, "lost_s", true, std::move(lost));
-  add_property(schema, "options", true, {{"type", "array"}, {"items", part_schema(option_fields())}});
-  return schema;
-}
-
-Json by_axis_schema(const char* what, int least) {
-  Json schema = object_schema();
-  schema["description"] = what;
-  for (const Axis axis : kResultAxes)
-    add_property(schema, std::string(name_of(axis)), true, value_schema("number", least));
-  return schema;
-}
-
-Json network_schema() {
-  Json schema = object_schema();
-  schema["description"] = "What links that are shared between nodes do to the step (cluster.network).";
-  add_property(schema, "contention_s", true,
-               by_axis_schema("What sharing adds to the step, by whose messages it waits for.", 0));
-  Json link = part_schema(hot_link_fields());
-  add_property(link, "share", true, by_axis_schema("Of what the link carries.", 0));
-  add_property(schema, "hot_links", true, {{"type", "array"}, {"items", std::move(link)}});
-  add_fields(schema, network_result_fields());
-  add_property(schema, "paths", false,
-               part_schema(path_fields(), "The step over seeds of hashed paths (--path-samples)."));
-  Json group = object_schema();
-  add_property(group, "axis", true, {{"type", "string"}});
-  add_fields(group, bandwidth_fields());
-  add_property(schema, "nccl_tests", true,
-               {{"type", "array"},
-                {"description", "What nccl-tests should print where all groups of an axis run at once."},
-                {"items", std::move(group)}});
-  return schema;
-}
-
-Json texts_schema() {
-  return {{"type", "array"}, {"items", {{"type", "string"}}}};
-}
-
-// The beginning of a file's schema: its name, and the job that it answers.
-Json file_schema(const char* name, const char* what) {
-  Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"}, {"title", name}, {"description", what}};
-  schema.update(object_schema());
-  add_property(schema, "schema", true, {{"const", name}});
-  add_property(schema, "job", true,
-               {{"type", "object"},
-                {"description", "The resolved job, in the form of a job file."},
-                {"required", {"model", "cluster", "layout", "training"}}});
-  return schema;
-}
-
-// What `simulate` adds.
-Json critical_path_schema() {
-  const Json seconds = value_schema("number", 0);
-  Json schema = object_schema();
-  schema["description"] = "The longest chain of work and transfers of the timeline; its parts sum to total_s.";
-  add_property(schema, "total_s", true, seconds);
-  add_property(schema, "steps", true, value_schema("integer", 0));
-  add_property(schema, "by_kind_s", true, {{"type", "object"}});
-  add_property(schema, "transfers_s", true, seconds);
-  add_property(schema, "waiting_s", true, seconds);
-  return schema;
+NamedResult compared_layout_of(const Json& holder, const char* side, const std::string& file) {
+  const Json* const layout = holder.is_object() && holder.contains(side) ? &holder.at(side) : nullptr;
+  if (layout == nullptr || !layout->contains("result") || !is_result(layout->at("result"))) {
+    throw ConfigError({side, "holds no result", file, "expected what `flopcast compare --format json` writes"});
+  }
+  const bool named = layout->contains("name") && layout->at("name").is_string();
+  return {named ? layout->at("name").get<std::string>() : side, &layout->at("result")};
 }
 
 }  // namespace
@@ -759,61 +336,6 @@ std::optional<Result> read_result(const std::string& text, const std::string& fi
 
 void check_results(const Json& json, const std::string& file) {
   PageChecker(file).walk(json, "");
-}
-
-Json result_schema() {
-  Json schema =
-      file_schema(kResultName, "A forecast. Times in seconds, memory in GiB (2^30 bytes), shares between 0 and 1.");
-  add_property(schema, "iteration", true, part_schema(iteration_fields()));
-  add_property(
-      schema, "breakdown", true,
-      part_schema(breakdown_fields(), "Exposed times, mean over pipeline ranks; they sum to iteration.time_s."));
-  add_property(schema, "communication", true, communication_schema());
-  add_property(schema, "bubble", true, bubble_schema());
-  add_property(schema, "memory", true, memory_schema());
-  add_property(schema, "model", false, part_schema(parameter_fields(), "Weights of the model, counted exactly."));
-  add_property(
-      schema, "step_time_interval", false,
-      part_schema(interval_fields(),
-                  "Nine of ten measured steps are expected between low_s and high_s. From the errors of so many "
-                  "sources of published runs; factor: by how much the distance from them widens it."));
-  add_property(schema, "training", false, training_schema());
-  add_property(schema, "steady", false, part_schema(steady_fields()));
-  add_property(schema, "distribution", false,
-               part_schema(distribution_fields(), "Of the step time when passes vary (--jitter, --straggler)."));
-  add_property(schema, "packing", false,
-               part_schema(packing_fields(),
-                           "A step whose microbatches hold sequences of several lengths (--sequence-lengths)."));
-  add_property(schema, "run", false, run_schema());
-  add_property(schema, "network", false, network_schema());
-  add_property(schema, "assumptions", true, texts_schema());
-  add_property(schema, "warnings", true, texts_schema());
-  add_property(schema, "critical_path", false, critical_path_schema());
-  return schema;
-}
-
-Json memory_file_schema() {
-  Json schema = file_schema(kMemoryName, "Memory of each pipeline rank, in GiB (2^30 bytes).");
-  add_property(schema, "memory", true, memory_schema());
-  const Json amount = value_schema("number", 0);
-  Json tensor = object_schema();
-  for (const char* key : {"kind", "tensor"}) add_property(tensor, key, true, {{"type", "string"}});
-  for (const char* key : {"each_gib", "count", "gib"}) add_property(tensor, key, true, amount);
-  Json fullest = object_schema();
-  fullest["description"] = "The tensors of the fullest rank at its fullest moment, largest first.";
-  add_property(fullest, "rank", true, value_schema("integer", 0));
-  add_property(fullest, "tensors", true, {{"type", "array"}, {"items", std::move(tensor)}});
-  add_property(schema, "fullest_rank", false, std::move(fullest));
-  const Json point = {{"type", "array"}, {"minItems", 2}, {"maxItems", 2}, {"items", amount}};
-  add_property(schema, "over_time", false,
-               {{"type", "array"},
-                {"description", "By pipeline rank: [seconds, GiB] at every change."},
-                {"items", {{"type", "array"}, {"items", point}}}});
-  add_property(schema, "packing", false,
-               part_schema(packing_fields(), "Sequences of several lengths (--sequence-lengths)."));
-  add_property(schema, "assumptions", true, texts_schema());
-  add_property(schema, "warnings", true, texts_schema());
-  return schema;
 }
 
 bool is_result(const Json& json) {
@@ -878,6 +400,32 @@ std::string write_memory(const Forecast& forecast, MemoryView view) {
   json["assumptions"] = forecast.result.assumptions;
   json["warnings"] = forecast.result.warnings;
   return dumped(json, 2);
+}
+
+std::string write_comparison(const std::vector<ComparedLayout>& layouts) {
+  Json others = Json::array();
+  for (std::size_t index = 2; index < layouts.size(); ++index) {
+    others.push_back({{"b", compared_side(layouts[index])}, {"terms", terms_json(layouts[0], layouts[index])}});
+  }
+  const Json json = {{"schema", kComparisonName},
+                     {"a", compared_side(layouts[0])},
+                     {"b", compared_side(layouts[1])},
+                     {"terms", terms_json(layouts[0], layouts[1])},
+                     {"others", std::move(others)}};
+  return dumped(json, 2);
+}
+
+bool is_comparison(const Json& json) {
+  return json.is_object() && json.value("schema", Json()) == kComparisonName;
+}
+
+std::vector<NamedResult> read_comparison(const Json& json, const std::string& file) {
+  std::vector<NamedResult> layouts = {compared_layout_of(json, "a", file), compared_layout_of(json, "b", file)};
+  if (!json.contains("others")) return layouts;
+  if (!json.at("others").is_array())
+    throw ConfigError({"others", "is no list", file, "as `flopcast compare` writes it"});
+  for (const Json& other : json.at("others")) layouts.push_back(compared_layout_of(other, "b", file));
+  return layouts;
 }
 
 }  // namespace flopcast

@@ -10,7 +10,7 @@
 
 #include "model/layout/layout.hpp"
 #include "model/workload/training.hpp"
-#include "sim/program/step_times.hpp"
+#include "sim/program/request.hpp"
 #include "sim/timeline.hpp"
 
 // The file of a run, schema flopcast.measurement/1: `samples` with the seconds of every forward, backward, … of every

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/flow/flow_program.hpp"
-#include "sim/program/step_times.hpp"
+#include "sim/program/request.hpp"
 
 namespace flopcast {
 

@@ -9,7 +9,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "sim/flow/refine.hpp"
 #include "sim/flow/shared_links.hpp"
 
 namespace flopcast {

@@ -1,4 +1,4 @@
-#include "sim/flow/refine.hpp"
+#include "sim/flow/flow_program.hpp"
 
 #include <algorithm>
 #include <bit>

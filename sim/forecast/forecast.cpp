@@ -1,4 +1,5 @@
 #include "sim/forecast/forecast.hpp"
+#include "sim/forecast/prepare.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,15 +11,12 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "model/cost/special_steps.hpp"
+#include "model/cost/stage_costs.hpp"
 #include "model/layout/rank_grid.hpp"
 #include "model/workload/transformer.hpp"
 #include "sim/forecast/interval.hpp"
 #include "sim/forecast/memory.hpp"
-#include "sim/forecast/own_runs.hpp"
-#include "sim/forecast/step_profile.hpp"
 #include "sim/forecast/terms.hpp"
-#include "sim/lower/exchange_spans.hpp"
 #include "sim/lower/lower.hpp"
 
 namespace flopcast {

@@ -5,7 +5,7 @@
 #include "sim/forecast/network_step.hpp"
 #include "sim/forecast/prepare.hpp"
 #include "sim/forecast/result.hpp"
-#include "sim/metrics/memory_over_time.hpp"
+#include "sim/metrics/metrics.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {

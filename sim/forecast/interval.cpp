@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/job/read_job.hpp"
 #include "model/layout/rank_grid.hpp"

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "model/cost/data_parallel.hpp"
-#include "model/cost/special_steps.hpp"
+#include "model/cost/stage_costs.hpp"
 #include "model/workload/operators.hpp"
 #include "sim/forecast/terms.hpp"
 #include "sim/program/program.hpp"

@@ -8,7 +8,7 @@
 #include "model/job.hpp"
 #include "sim/forecast/prepare.hpp"
 #include "sim/forecast/result.hpp"
-#include "sim/metrics/memory_over_time.hpp"
+#include "sim/metrics/metrics.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {

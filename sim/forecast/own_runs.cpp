@@ -1,4 +1,4 @@
-#include "sim/forecast/own_runs.hpp"
+#include "sim/forecast/interval.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -9,8 +9,7 @@
 
 #include "base/text/error.hpp"
 #include "model/cost/expert_costs.hpp"
-#include "sim/cells/check.hpp"
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "sim/program/validate.hpp"
 #include "sim/schedules/catalogue.hpp"
 

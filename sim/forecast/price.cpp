@@ -10,9 +10,8 @@
 
 #include "base/text/error.hpp"
 #include "model/cost/pricing.hpp"
-#include "model/partition/balanced_split.hpp"
+#include "model/partition/partition.hpp"
 #include "sim/forecast/memory.hpp"
-#include "sim/forecast/step_profile.hpp"
 #include "sim/lower/lower.hpp"
 
 namespace flopcast {

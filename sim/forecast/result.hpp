@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/layout/axis.hpp"
+#include "model/layout/layout.hpp"
 
 namespace flopcast {
 
@@ -128,7 +128,7 @@ struct DistributionResult {
   double slowdown = 0.0;  ///< mean_s over the forecast without variation, less 1
 };
 
-/// Of a step whose microbatches hold sequences of several lengths; see sim/variation/packed_sequences.hpp.
+/// Of a step whose microbatches hold sequences of several lengths; see sim/variation/step_distribution.hpp.
 struct PackingResult {
   int sequences = 0;       ///< a step
   double filled = 0.0;     ///< tokens over the room of all microbatches

@@ -1,11 +1,11 @@
-#include "sim/forecast/step_profile.hpp"
+#include "sim/forecast/prepare.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <numeric>
 
 #include "sim/lower/lower.hpp"
-#include "sim/metrics/steady_state.hpp"
+#include "sim/metrics/metrics.hpp"
 
 namespace flopcast {
 

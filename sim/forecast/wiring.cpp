@@ -8,7 +8,7 @@
 #include "base/text/error.hpp"
 #include "model/cost/collectives.hpp"
 #include "model/layout/rank_grid.hpp"
-#include "sim/flow/refine.hpp"
+#include "sim/flow/flow_program.hpp"
 
 namespace flopcast {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "model/hardware/network_fabric.hpp"
-#include "model/layout/axis.hpp"
+#include "model/layout/layout.hpp"
 #include "sim/flow/flow_program.hpp"
 #include "sim/forecast/prepare.hpp"
 
@@ -31,7 +31,7 @@ namespace flopcast {
 ///
 /// A card carries at least what one kind of message asks of it at its price: prices have divided it already. Links that
 /// all flows together cannot fill are left out, and a flow without links is not in anybody's way.
-/// Replicas that no flow tells apart are of one class (sim/flow/refine.hpp), of which the first stands for all.
+/// Replicas that no flow tells apart are of one class (sim/flow/flow_program.hpp), of which the first stands for all.
 /// Left out: NVLink, which no two axes of a job share at once; the gradients' norm and tied embeddings; experts'
 /// gradients travel as the others' do; expert kernels that send a token once to a node (DeepEP) count as all pairs.
 class Wiring {

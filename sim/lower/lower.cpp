@@ -1,14 +1,16 @@
 #include "sim/lower/lower.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/text/error.hpp"
-#include "sim/lower/result_table.hpp"
 #include "sim/program/needs.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast {
-
 namespace {
 
 constexpr std::uint32_t kNoTask = TaskGraph::kNone;
@@ -344,7 +346,101 @@ void Lowering::add_gradient_stream(std::size_t rank, const Dependency* after_act
   }
 }
 
+// To the nearest tick; `parts` of `whole` are at most all of it, so nothing overflows.
+Ticks share_of(Ticks time, Ticks parts, Ticks whole) {
+  return time / whole * parts + (time % whole * parts + whole / 2) / whole;
+}
+
+// Gives the numbers of a list to the stages of a program.
+class Spreader {
+ public:
+  Spreader(const Program& program, bool in_comparison) : program_(program), in_comparison_(in_comparison) {}
+
+  std::vector<Ticks> spread(const char* name, const std::vector<Ticks>& list) const {
+    std::vector<Ticks> times;
+    for (const Chain& chain : program_.chains) {
+      const std::vector<int> ranks = ranks_of_chain(program_, chain);
+      for (int stage = chain.first_stage; stage <= chain.last_stage; ++stage) {
+        times.push_back(time_of(name, list, chain, ranks, stage));
+      }
+    }
+    return times;
+  }
+
+ private:
+  Ticks time_of(const char* name, const std::vector<Ticks>& list, const Chain& chain, const std::vector<int>& ranks,
+                int stage) const {
+    const Ticks slices = program_.slices_per_microbatch;
+    const auto stages = static_cast<std::size_t>(program_.stage_count());
+    if (list.size() == 1) {
+      if (!in_comparison_) return share_of(list.front(), 1, slices);
+      const Ticks length = chain.last_stage - chain.first_stage + 1;
+      return share_of(list.front(), static_cast<Ticks>(ranks.size()), length * slices);
+    }
+    if (list.size() == stages) return share_of(list[static_cast<std::size_t>(stage)], 1, slices);
+    if (!in_comparison_ || list.size() != ranks.size()) refuse_list(name, list.size(), ranks.size());
+    const int rank = program_.rank_of_stage[stage];
+    const auto chunks = std::count(program_.rank_of_stage.begin() + chain.first_stage,
+                                   program_.rank_of_stage.begin() + chain.last_stage + 1, rank);
+    const auto index = std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin();
+    return share_of(list[static_cast<std::size_t>(index)], 1, chunks * slices);
+  }
+
+  [[noreturn]] void refuse_list(const char* name, std::size_t numbers, std::size_t ranks) const {
+    const bool by_rank = in_comparison_ && ranks > 1 && ranks != static_cast<std::size_t>(program_.stage_count());
+    throw ConfigError({name,
+                       fmt::format("{} numbers for {} stage{} of {}", numbers, program_.stage_count(),
+                                   program_.stage_count() == 1 ? "" : "s", program_.schedule),
+                       "",
+                       by_rank ? fmt::format("give one number, one a stage, or one for each of the {} ranks", ranks)
+                               : "give one number, or one a stage"});
+  }
+
+  const Program& program_;
+  bool in_comparison_;
+};
+
 }  // namespace
+
+ResultTable::ResultTable(const Program& program) {
+  Action highest;
+  for (const std::vector<Action>& actions : program.ranks) {
+    for (const Action& action : actions) {
+      FLOPCAST_CHECK(action.stage < program.stage_count());
+      if (action.microbatch > highest.microbatch) highest = action;
+    }
+  }
+  microbatches_ = std::size_t{highest.microbatch} + 1;
+  const auto stages = static_cast<std::size_t>(program.stage_count());
+  // Every stage must at least run the forward of each microbatch of its chain, and a schedule of two chains may number
+  // the microbatches of both together.
+  const std::size_t chains = std::max<std::size_t>(1, program.chains.size());
+  if (stages * microbatches_ > chains * program.action_count() + stages) {
+    throw ConfigError(Diagnostic{"schedule",
+                                 fmt::format("{} names microbatch {}, but {} stages have only {} actions together",
+                                             to_string(highest), highest.microbatch, stages, program.action_count()),
+                                 "", fmt::format("every stage runs every microbatch 0 to {}", highest.microbatch)});
+  }
+  tasks_.assign(2 * stages * microbatches_, TaskGraph::kNone);
+}
+
+void ResultTable::refuse_twice(const Action& action) {
+  throw ConfigError(Diagnostic{"schedule", fmt::format("{} is executed twice", to_string(action)), "",
+                               "every stage runs F once and either B once or I and W once for each microbatch"});
+}
+
+void ResultTable::refuse_missing(const Action& action, std::uint16_t stage, ActionKind kind) {
+  Action missing = action;
+  missing.stage = stage;
+  missing.kind = kind;
+  const std::string either =
+      kind == ActionKind::kForward
+          ? to_string(missing)
+          : fmt::format("{}B{} or {}I{}", missing.stage, missing.microbatch, missing.stage, missing.microbatch);
+  throw ConfigError(Diagnostic{"schedule",
+                               fmt::format("{} needs {}, which no rank executes", to_string(action), either), "",
+                               "every stage runs F once and either B once or I and W once for each microbatch"});
+}
 
 void lower(const Program& program, const StepTimes& times, LoweredStep& step) {
   Lowering(program, times, step).lower();
@@ -354,6 +450,11 @@ LoweredStep lower(const Program& program, const StepTimes& times) {
   LoweredStep step;
   lower(program, times, step);
   return step;
+}
+
+std::vector<Ticks> spread_times(const char* name, const std::vector<Ticks>& list, const Program& program,
+                                bool in_comparison) {
+  return Spreader(program, in_comparison).spread(name, list);
 }
 
 }  // namespace flopcast

@@ -1,17 +1,54 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "model/cost/stage_costs.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/engine/task_graph.hpp"
 #include "sim/program/program.hpp"
-#include "sim/program/step_times.hpp"
+#include "sim/program/request.hpp"
 #include "sim/timeline.hpp"
 
 namespace flopcast {
+
+/// Which task makes the result of a stage's forward, and of its backward or input gradient, available to others.
+/// Four bytes per action; a look-up is one load.
+class ResultTable {
+ public:
+  /// Throws ConfigError (field "schedule") when the microbatch numbers leave gaps so large that the table would dwarf
+  /// the program.
+  explicit ResultTable(const Program& program);
+
+  /// Throws ConfigError when the action has been entered before. Weight gradients produce nothing others wait for.
+  void enter(const Action& action, TaskId task) {
+    if (action.kind == ActionKind::kWeightGradient) return;
+    TaskId& entry = tasks_[index(action.stage, action.kind, action.microbatch)];
+    if (entry != TaskGraph::kNone) refuse_twice(action);
+    entry = task;
+  }
+
+  /// The result of a stage that the action waits for, of kind forward or (B or I) backward, for the action's
+  /// microbatch. Throws ConfigError when nobody produces it.
+  TaskId find(const Action& action, std::uint16_t stage, ActionKind kind) const {
+    const TaskId task = tasks_[index(stage, kind, action.microbatch)];
+    if (task == TaskGraph::kNone) refuse_missing(action, stage, kind);
+    return task;
+  }
+
+ private:
+  std::size_t index(std::size_t stage, ActionKind kind, std::uint32_t microbatch) const {
+    return (2 * stage + (kind == ActionKind::kForward ? 0 : 1)) * microbatches_ + microbatch;
+  }
+  [[noreturn]] static void refuse_twice(const Action& action);
+  [[noreturn]] static void refuse_missing(const Action& action, std::uint16_t stage, ActionKind kind);
+
+  std::size_t microbatches_ = 0;
+  std::vector<TaskId> tasks_;
+};
 
 /// What a task of the engine means.
 struct TaskLabel {
@@ -69,5 +106,19 @@ Timeline simulate(const Program& program, const StepTimes& times);
 
 /// "rank 0 cannot start 0B0, which needs 1B0 of rank 1; …" for the first few blocked streams.
 std::string describe_deadlock(const LoweredStep& step, const EngineResult& result);
+
+/// The numbers of a list as times of a program's stages, of one slice where microbatches are cut. One number is
+/// every stage's, and in a comparison that of a rank's whole share of the model; as many numbers as stages are theirs;
+/// in a comparison as many as ranks are those of each rank's share. Rounded to the nearest tick. Throws ConfigError for
+/// any other list, about the field `name`.
+std::vector<Ticks> spread_times(const char* name, const std::vector<Ticks>& list, const Program& program,
+                                bool in_comparison);
+
+/// Adds to a job's timeline what its passes exchange with the ranks of their experts: a dispatch and a combine for each
+/// layer with experts and direction, on a stream of their own. A pass by itself computes nothing meanwhile; those of a
+/// pair lie where paired_layers (model/cost/expert_costs.hpp) puts them. Layers of a stage are drawn as if alike: what
+/// else it computes, and what its host adds, is spread over them. A pass that recomputes its exchanges shows them
+/// twice. Nothing is added where more than `most` spans would be; returns how many there are.
+std::size_t add_exchange_spans(const CostsByStage& stages, std::size_t most, Timeline& timeline);
 
 }  // namespace flopcast

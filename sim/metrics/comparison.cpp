@@ -1,4 +1,4 @@
-#include "sim/metrics/comparison.hpp"
+#include "sim/metrics/metrics.hpp"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,6 @@
 
 #include "base/text/error.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/metrics/metrics.hpp"
-#include "sim/metrics/steady_state.hpp"
 #include "sim/program/program.hpp"
 
 namespace flopcast {

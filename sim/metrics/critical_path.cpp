@@ -1,4 +1,4 @@
-#include "sim/metrics/critical_path.hpp"
+#include "sim/metrics/metrics.hpp"
 
 #include <algorithm>
 #include <boost/graph/compressed_sparse_row_graph.hpp>
@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "sim/metrics/metrics.hpp"
 
 namespace flopcast {
 

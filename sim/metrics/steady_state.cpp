@@ -1,4 +1,4 @@
-#include "sim/metrics/steady_state.hpp"
+#include "sim/metrics/metrics.hpp"
 
 #include <algorithm>
 #include <boost/graph/compressed_sparse_row_graph.hpp>

@@ -1,9 +1,75 @@
 #include "sim/program/program.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 
+#include "base/text/error.hpp"
+#include "sim/program/needs.hpp"
+#include "sim/program/request.hpp"
+
 namespace flopcast {
+namespace {
+
+// Reads decimal digits from `text` at `position` on; nothing when there are none or the number exceeds `limit`.
+std::optional<std::uint32_t> read_number(std::string_view text, std::size_t& position, std::uint32_t limit) {
+  const std::size_t begin = position;
+  std::uint64_t number = 0;
+  while (position < text.size() && std::isdigit(static_cast<unsigned char>(text[position])) != 0) {
+    number = number * 10 + static_cast<std::uint64_t>(text[position] - '0');
+    if (number > limit) return std::nullopt;
+    ++position;
+  }
+  if (position == begin) return std::nullopt;
+  return static_cast<std::uint32_t>(number);
+}
+
+std::optional<ActionKind> kind_of(char letter) {
+  switch (letter) {
+    case 'F':
+      return ActionKind::kForward;
+    case 'B':
+      return ActionKind::kBackward;
+    case 'I':
+      return ActionKind::kInputGradient;
+    case 'W':
+      return ActionKind::kWeightGradient;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::optional<StageTransfer> transfer_between(const Action& action, const Needs::Neighbour& other, bool from_other) {
+  if (!other) return std::nullopt;
+  const int own = action.stage;
+  return StageTransfer{.from_stage = from_other ? other.stage : own,
+                       .to_stage = from_other ? own : other.stage,
+                       .microbatch = action.microbatch};
+}
+
+}  // namespace
+
+char letter_of(ActionKind kind) {
+  constexpr std::string_view kLetters = "FBIW";
+  return kLetters[static_cast<std::size_t>(kind)];
+}
+
+std::string to_string(const Action& action) {
+  return fmt::format("{}{}{}", action.stage, letter_of(action.kind), action.microbatch);
+}
+
+std::optional<Action> parse_action(std::string_view text) {
+  std::size_t position = 0;
+  const auto stage = read_number(text, position, kMaxStages - 1);
+  if (!stage || position >= text.size()) return std::nullopt;
+  const auto kind = kind_of(text[position++]);
+  if (!kind) return std::nullopt;
+  const auto microbatch = read_number(text, position, kMaxMicrobatches - 1);
+  if (!microbatch || position != text.size()) return std::nullopt;
+  return Action{.microbatch = *microbatch, .stage = static_cast<std::uint16_t>(*stage), .kind = *kind};
+}
 
 std::size_t Program::action_count() const {
   std::size_t count = 0;
@@ -101,6 +167,85 @@ std::vector<int> peak_in_flight(const Program& program) {
     peaks.push_back(peak);
   }
   return peaks;
+}
+
+Program empty_loop(std::string_view schedule, const ScheduleRequest& request) {
+  const auto rank_count = static_cast<std::size_t>(request.pipeline_ranks);
+  const std::size_t stage_count = rank_count * static_cast<std::size_t>(request.chunks);
+  Program program;
+  program.schedule = std::string(schedule);
+  program.ranks.resize(rank_count);
+  const std::size_t actions_per_rank =
+      2 * static_cast<std::size_t>(request.microbatches) * static_cast<std::size_t>(request.chunks);
+  for (std::vector<Action>& actions : program.ranks) actions.reserve(actions_per_rank);
+  program.rank_of_stage.reserve(stage_count);
+  for (std::size_t stage = 0; stage < stage_count; ++stage) {
+    program.rank_of_stage.push_back(static_cast<int>(stage % rank_count));
+  }
+  program.chains = {Chain{.first_stage = 0, .last_stage = static_cast<int>(stage_count) - 1}};
+  return program;
+}
+
+Program empty_zigzag(std::string_view schedule, const ScheduleRequest& request) {
+  const int ranks = request.pipeline_ranks;
+  Program program;
+  program.schedule = std::string(schedule);
+  program.ranks.resize(static_cast<std::size_t>(ranks));
+  for (int chunk = 0; chunk < request.chunks; ++chunk) {
+    for (int step = 0; step < ranks; ++step) {
+      program.rank_of_stage.push_back(chunk % 2 == 0 ? step : ranks - 1 - step);
+    }
+  }
+  program.chains = {Chain{.first_stage = 0, .last_stage = program.stage_count() - 1}};
+  return program;
+}
+
+Program empty_two_chains(std::string_view schedule, const ScheduleRequest& request) {
+  ScheduleRequest two = request;
+  two.chunks = 2;
+  Program program = empty_zigzag(schedule, two);
+  const int ranks = request.pipeline_ranks;
+  program.chains = {Chain{.first_stage = 0, .last_stage = ranks - 1},
+                    Chain{.first_stage = ranks, .last_stage = 2 * ranks - 1}};
+  return program;
+}
+
+Needs::Needs(const std::vector<Chain>& chains, const ByStage<int>& rank_of_stage, const ByStage<int>& replicas_of_stage)
+    : stages_(rank_of_stage.size()) {
+  for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
+    Neighbour& itself = stages_[stage][kItself];
+    itself.stage = static_cast<std::uint16_t>(stage);
+    itself.exists = true;
+    itself.rank = static_cast<std::uint32_t>(rank_of_stage[stage]);
+    itself.replicas = replicas_of_stage.empty() ? 1 : static_cast<std::uint32_t>(replicas_of_stage[stage]);
+  }
+  for (const Chain& chain : chains) {
+    FLOPCAST_CHECK(0 <= chain.first_stage && chain.first_stage <= chain.last_stage);
+    FLOPCAST_CHECK(chain.last_stage < static_cast<int>(stages_.size()));
+    for (int stage = chain.first_stage; stage < chain.last_stage; ++stage) {
+      Neighbour& upper = stages_[stage][kNext];
+      Neighbour& lower = stages_[stage + 1][kPrevious];
+      upper = stages_[stage + 1][kItself];
+      lower = stages_[stage][kItself];
+      upper.crosses = lower.crosses = upper.rank != lower.rank;
+    }
+  }
+}
+
+std::optional<StageTransfer> Needs::needed_by(const Action& action) const {
+  return transfer_between(action, input_of(action), true);
+}
+
+std::optional<StageTransfer> Needs::produced_by(const Action& action) const {
+  return transfer_between(action, result_of(action), false);
+}
+
+Needs needs_of(const Program& program, const StepTimes& times) {
+  const auto stages = static_cast<std::size_t>(program.stage_count());
+  FLOPCAST_CHECK(times.stages.size() == stages);
+  FLOPCAST_CHECK(times.boundaries.size() + 1 >= stages);
+  for (const int rank : program.rank_of_stage) FLOPCAST_CHECK(rank >= 0 && rank < program.rank_count());
+  return Needs(program);
 }
 
 }  // namespace flopcast

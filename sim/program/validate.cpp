@@ -8,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "sim/program/deadlock.hpp"
 #include "sim/program/needs.hpp"
 
 namespace flopcast {

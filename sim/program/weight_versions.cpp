@@ -1,4 +1,4 @@
-#include "sim/program/weight_versions.hpp"
+#include "sim/program/needs.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "sim/run/goodput.hpp"
+#include "sim/run/run.hpp"
 
 #include <algorithm>
 #include <cmath>

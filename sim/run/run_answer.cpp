@@ -1,4 +1,4 @@
-#include "sim/run/run_answer.hpp"
+#include "sim/run/run.hpp"
 
 #include <fmt/format.h>
 
@@ -7,276 +7,14 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "base/text/numbers.hpp"
-#include "sim/run/goodput.hpp"
+#include "base/text/words.hpp"
 #include "sim/variation/step_distribution.hpp"
 
 namespace flopcast {
 
 namespace {
 
-constexpr double kSecondsADay = 86'400.0;
-constexpr double kDaysWithoutTokens = 30.0;
-constexpr double kMostNanoseconds = 9e18;
 constexpr int kOptionRuns = 50;
-
-std::string no_file(const std::string& path) {
-  throw InternalError("a prepared job reads no file: " + path);
-}
-
-Nanoseconds in_nanoseconds(double seconds) {
-  FLOPCAST_CHECK(seconds >= 0.0);
-  const double whole = std::round(seconds / kNanosecond);
-  return whole < kMostNanoseconds ? static_cast<Nanoseconds>(whole) : static_cast<Nanoseconds>(kMostNanoseconds);
-}
-Nanoseconds in_nanoseconds(Seconds time) {
-  return in_nanoseconds(time.value());
-}
-
-double steps_of_run(const Forecast& forecast) {
-  const Result& result = forecast.result;
-  if (result.training) return result.training->steps;
-  return std::ceil(kDaysWithoutTokens * kSecondsADay / result.iteration.time_s);
-}
-
-int nodes_of(const Cluster& cluster) {
-  return static_cast<int>(units_of_cluster(cluster, FailureUnit::kNode, 1));
-}
-
-// The data-parallel ranks that hold the model once, or share it.
-int replica_unit(const Layout& layout) {
-  return layout.data_parallel == DataParallel::kHsdp ? layout.shards : 1;
-}
-
-bool keeps_whole_state(const Layout& layout) {
-  if (layout.data_parallel == DataParallel::kHsdp) return layout.shards < layout.dp;
-  return layout.optimizer_shards() == 1;
-}
-
-// Replicas that stop when so many devices fail together: whole units.
-int replicas_hit(const Layout& layout, int devices) {
-  const int of_unit = replica_unit(layout) * layout.tp * layout.pp * layout.cp;
-  const int units = (std::max(devices, 1) + of_unit - 1) / of_unit;
-  return std::min(units * replica_unit(layout), layout.dp);
-}
-
-RunCause run_cause_of(const FailureCause& cause, const Job& job) {
-  const Failures& failures = *job.failures;
-  RunCause what;
-  what.name = cause.name;
-  what.per_second = rate_of(cause, failures, job.cluster);
-  what.events = cause.events.value_or(0.0);
-  what.detection = in_nanoseconds(cause.detection.value_or(failures.detection.value_or(kUsualDetection)));
-  what.repair = in_nanoseconds(cause.repair.value_or(failures.repair));
-  const TakenOut takes = cause.takes_out();
-  what.nodes = takes == TakenOut::kNothing ? 0 : takes == TakenOut::kNode ? 1 : failures.rack_nodes;
-  what.site = takes == TakenOut::kSite;
-  if (what.site) what.nodes = nodes_of(job.cluster);
-  what.silent = cause.silent;
-  what.needs_storage = takes == TakenOut::kSite || (takes == TakenOut::kRack && failures.rack_nodes > 1);
-  const int devices = what.nodes * job.cluster.devices_per_node;
-  what.replicas = what.site ? job.layout.dp : replicas_hit(job.layout, devices);
-  return what;
-}
-
-// The job with fewer replicas, each with the microbatches it had.
-std::optional<Job> with_replicas(const Job& job, int dp) {
-  Job fewer = job;
-  if (job.cluster.uneven()) return std::nullopt;
-  // The fabric stays as it is, and the replicas that are left stay where they are.
-  if (std::optional<Network>& network = fewer.cluster.network)
-    network->nodes = network->nodes.value_or(job.cluster.nodes);
-  const int devices = job.layout.ranks() / job.layout.dp * dp;
-  if (devices % job.cluster.devices_per_node == 0) {
-    fewer.cluster.nodes = devices / job.cluster.devices_per_node;
-  } else if (devices < job.cluster.devices_per_node) {
-    fewer.cluster.nodes = 1;
-    fewer.cluster.devices_per_node = devices;
-  } else {
-    return std::nullopt;
-  }
-  if (fewer.cluster.network && !fewer.cluster.network->allocated.empty()) {
-    fewer.cluster.network->allocated.resize(static_cast<std::size_t>(fewer.cluster.nodes));
-  }
-  fewer.layout.dp = dp;
-  fewer.layout.global_batch_size = job.layout.microbatches() * job.layout.micro_batch_size * dp;
-  return fewer;
-}
-
-// Training a second by the number of replicas; 0 where the layout has no such number.
-std::vector<double> paces_of(const Forecast& forecast, int least) {
-  constexpr int kMostSimulated = 64;
-  const Job& job = forecast.step.job;
-  const int dp = job.layout.dp;
-  const int unit = replica_unit(job.layout);
-  std::vector<double> pace(static_cast<std::size_t>(dp) + 1, 0.0);
-  pace.back() = 1.0;
-  const int numbers = (dp - least) / unit;
-  const int stride = unit * std::max(1, (numbers + kMostSimulated - 1) / kMostSimulated);
-  double above = 1.0;  // of the number simulated before
-  int above_at = dp;
-  for (int replicas = dp - unit; replicas >= least; replicas -= unit) {
-    const bool simulated = (dp - replicas) % stride == 0 || replicas - unit < least;
-    if (!simulated) continue;
-    const std::optional<Job> fewer = with_replicas(job, replicas);
-    if (!fewer) continue;
-    try {
-      const double step = ::flopcast::forecast(*fewer, no_file).result.iteration.time_s;
-      const double share = static_cast<double>(replicas) / dp;
-      pace[static_cast<std::size_t>(replicas)] = std::min(1.0, share * forecast.result.iteration.time_s / step);
-    } catch (const ConfigError&) {
-      continue;  // no layout has so many: the run waits for more of them
-    }
-    const double here = pace[static_cast<std::size_t>(replicas)];
-    for (int between = replicas + unit; stride > unit && between < above_at; between += unit) {
-      const double place = static_cast<double>(between - replicas) / (above_at - replicas);
-      pace[static_cast<std::size_t>(between)] = here + place * (above - here);
-    }
-    above = here;
-    above_at = replicas;
-  }
-  return pace;
-}
-
-void set_elastic(const Forecast& forecast, RunCase& run) {
-  const Job& job = forecast.step.job;
-  const ElasticReplicas& elastic = *job.failures->elastic;
-  if (elastic.least_dp > job.layout.dp) return;  // add_run() warns
-  run.least_replicas = elastic.least_dp;
-  run.keeps_state = keeps_whole_state(job.layout);
-  run.regroup = in_nanoseconds(elastic.regroup);
-  // Its weights come from the replicas that are left.
-  const CheckpointTimes memory = memory_times(job);
-  run.rejoin = in_nanoseconds(job.failures->checkpoint.in_memory ? memory.restore_s : storage_times(job).restore_s);
-  run.pace = paces_of(forecast, elastic.least_dp);
-}
-
-// All wait for a slow node's passes as they do for one device's, and a ring is as fast as its slowest card: every
-// message between nodes takes that long, which is too much where pipelines do not pass the node.
-double slow_node_pace_of(const Forecast& forecast, const SlowNodes& slow) {
-  // All of steps that have their links to themselves: what is drawn of slow devices knows no shared ones.
-  const auto alone_s = [](const Result& result) {
-    return result.network ? result.network->without_sharing_s : result.iteration.time_s;
-  };
-  const double usual = alone_s(forecast.result);
-  double step = usual;
-  if (slow.link_factor > 1.0) {
-    Job narrow = forecast.step.job;
-    narrow.cluster.nic_bandwidth = narrow.cluster.nic_bandwidth / slow.link_factor;
-    step = alone_s(::flopcast::forecast(narrow, no_file).result);
-  }
-  if (slow.factor > 1.0 && forecast.step.program.asynchronous) {
-    step += usual * (slow.factor - 1.0);
-  } else if (slow.factor > 1.0) {
-    Variation variation;
-    variation.samples = 1;
-    Straggler straggler;
-    straggler.device = 0;
-    straggler.factor = slow.factor;
-    variation.stragglers.push_back(straggler);
-    step += static_cast<double>(step_time_samples(forecast.step, variation).front()) * kSecondsPerTick - usual;
-  }
-  return std::min(1.0, usual / step);
-}
-
-// In whole steps; 0: never.
-Nanoseconds interval_of(const std::optional<Seconds>& given, double blocking_s, double rate, const RunCase& run,
-                        Nanoseconds shortest) {
-  if (!given && rate <= 0.0) return 0;
-  const double seconds = given ? given->value() : best_checkpoint_interval(blocking_s, 1.0 / rate);
-  const Nanoseconds wanted = std::max(in_nanoseconds(seconds), shortest);
-  const Nanoseconds steps = std::max<Nanoseconds>(1, (wanted + run.step / 2) / run.step);
-  const Nanoseconds enough = (shortest + run.step - 1) / run.step;
-  return std::min<Nanoseconds>(std::max(steps, enough), run.steps) * run.step;
-}
-
-void set_checkpoints(const Job& job, RunCase& run) {
-  const CheckpointPolicy& policy = job.failures->checkpoint;
-  const CheckpointTimes storage = storage_times(job);
-  double to_storage = 0.0;
-  double to_memory = 0.0;
-  for (const RunCause& cause : run.causes) {
-    const bool stays = run.least_replicas > 0 && run.keeps_state && !cause.silent && cause.replicas < run.replicas;
-    if (stays && !cause.site) continue;
-    const bool near = policy.in_memory && !cause.needs_storage && !cause.silent;
-    (near ? to_memory : to_storage) += cause.per_second;
-  }
-  run.storage.blocking = in_nanoseconds(storage.blocking_s);
-  run.storage.writing = in_nanoseconds(storage.writing_s);
-  run.storage.restore = in_nanoseconds(storage.restore_s);
-  run.storage.interval = interval_of(policy.interval, storage.blocking_s, to_storage, run, run.storage.writing);
-  if (!policy.in_memory) return;
-  const CheckpointTimes memory = memory_times(job);
-  run.memory.blocking = in_nanoseconds(memory.blocking_s);
-  run.memory.restore = in_nanoseconds(memory.restore_s);
-  run.memory.interval = interval_of(policy.memory_interval, memory.blocking_s, to_memory, run, 0);
-  if (run.memory.interval == 0 || run.storage.interval == 0) return;
-  // Copies in storage are every so many of those in memory.
-  const Nanoseconds times =
-      std::max<Nanoseconds>(1, (run.storage.interval + run.memory.interval / 2) / run.memory.interval);
-  run.storage.interval = times * run.memory.interval;
-}
-
-// A run that cannot be drawn event by event.
-void refuse_crowded_runs(const RunCase& run, const Job& job) {
-  constexpr double kMostEvents = 5e6;
-  const double seconds = static_cast<double>(run.steps) * static_cast<double>(run.step) * kNanosecond;
-  const auto check = [&](const char* field, double events) {
-    if (events <= kMostEvents) return;
-    throw ConfigError({field, fmt::format("means {:.2g} events in the run", events), job.origins.where(field),
-                       fmt::format("at most {:.0g} are drawn", kMostEvents)});
-  };
-  double rate = 0.0;
-  for (const RunCause& cause : run.causes) rate += cause.per_second;
-  check(job.failures->mtbf ? "failures.mtbf" : "failures.causes", rate * seconds);
-  check("failures.slow_phases.rate", run.slow_per_second * seconds);
-  if (run.maintenance_every == 0) return;
-  check("failures.maintenance.every", seconds / (static_cast<double>(run.maintenance_every) * kNanosecond));
-}
-
-}  // namespace
-
-RunCase run_case_of(const Forecast& forecast) {
-  const Job& job = forecast.step.job;
-  FLOPCAST_CHECK(job.failures.has_value());
-  const Failures& failures = *job.failures;
-  RunCase run;
-  run.steps = static_cast<std::int64_t>(steps_of_run(forecast));
-  run.step = std::max<Nanoseconds>(1, in_nanoseconds(forecast.result.iteration.time_s));
-  // A hundred times as long still has to be told.
-  constexpr double kLongest = kMostNanoseconds * kNanosecond / 100.0;
-  if (steps_of_run(forecast) * forecast.result.iteration.time_s > kLongest) {
-    throw ConfigError({"training.tokens", "take more than 2.8 years", job.origins.where("training.tokens"),
-                       "runs with failures are simulated up to there"});
-  }
-  run.replicas = job.layout.dp;
-  run.nodes = nodes_of(job.cluster);
-  for (const FailureCause& cause : causes_of(failures)) run.causes.push_back(run_cause_of(cause, job));
-  run.spares = failures.spares.value_or(-1);
-  if (failures.elastic) set_elastic(forecast, run);
-  set_checkpoints(job, run);
-  if (failures.slow_phases) {
-    const SlowPhases& slow = *failures.slow_phases;
-    run.slow_per_second = rate_of(slow.rate, job.cluster, failures.rack_nodes);
-    run.slow_mean = in_nanoseconds(slow.mean);
-    run.slow_pace = 1.0 / slow.factor;
-    if (slow.evict_after) run.slow_evict = std::max(run.step, in_nanoseconds(*slow.evict_after));
-  }
-  if (failures.stragglers) {
-    const SlowNodes& slow = *failures.stragglers;
-    run.slow_node_share = slow.share;
-    run.slow_node_pace = slow_node_pace_of(forecast, slow);
-    if (slow.evict_after) run.slow_node_evict = std::max(run.step, in_nanoseconds(*slow.evict_after));
-  }
-  if (failures.maintenance) {
-    run.maintenance_every = in_nanoseconds(failures.maintenance->every);
-    run.maintenance_lasts = in_nanoseconds(failures.maintenance->lasts);
-  }
-  refuse_crowded_runs(run, job);
-  return run;
-}
-
-namespace {
 
 // P(N = n) for n from 0 to where nothing is left.
 std::vector<double> poisson_terms(double mean) {
@@ -293,38 +31,6 @@ std::vector<double> poisson_terms(double mean) {
   for (double& term : terms) term /= all;
   return terms;
 }
-
-}  // namespace
-
-int spares_for(double mean_in_repair, double share) {
-  FLOPCAST_CHECK(mean_in_repair >= 0.0 && share < 1.0);
-  const std::vector<double> terms = poisson_terms(mean_in_repair);
-  double below = 0.0;
-  std::size_t spares = 0;
-  for (; spares < terms.size(); ++spares) {
-    below += terms[spares];
-    if (below >= share) break;
-  }
-  return static_cast<int>(spares);
-}
-
-int spares_worth(double mean_in_repair, int nodes) {
-  const std::vector<double> terms = poisson_terms(mean_in_repair);
-  double more = 1.0;  // P(N > s)
-  double least = nodes;
-  std::size_t best = 0;
-  for (std::size_t spares = 0; spares < terms.size(); ++spares) {
-    more = std::max(0.0, more - terms[spares]);
-    const double cost = static_cast<double>(spares) + nodes * more;
-    constexpr double kSame = 1e-9;
-    if (spares > 0 && cost >= least - kSame) continue;
-    least = cost;
-    best = spares;
-  }
-  return static_cast<int>(best);
-}
-
-namespace {
 
 constexpr double kLow = 0.05;
 constexpr double kMiddle = 0.5;
@@ -589,6 +295,34 @@ std::vector<std::string> assumptions_of_run(const Forecast& forecast, const RunC
 }
 
 }  // namespace
+
+int spares_for(double mean_in_repair, double share) {
+  FLOPCAST_CHECK(mean_in_repair >= 0.0 && share < 1.0);
+  const std::vector<double> terms = poisson_terms(mean_in_repair);
+  double below = 0.0;
+  std::size_t spares = 0;
+  for (; spares < terms.size(); ++spares) {
+    below += terms[spares];
+    if (below >= share) break;
+  }
+  return static_cast<int>(spares);
+}
+
+int spares_worth(double mean_in_repair, int nodes) {
+  const std::vector<double> terms = poisson_terms(mean_in_repair);
+  double more = 1.0;  // P(N > s)
+  double least = nodes;
+  std::size_t best = 0;
+  for (std::size_t spares = 0; spares < terms.size(); ++spares) {
+    more = std::max(0.0, more - terms[spares]);
+    const double cost = static_cast<double>(spares) + nodes * more;
+    constexpr double kSame = 1e-9;
+    if (spares > 0 && cost >= least - kSame) continue;
+    least = cost;
+    best = spares;
+  }
+  return static_cast<int>(best);
+}
 
 std::optional<RunLife> add_run(Forecast& forecast, WithOptions with_options) {
   const Job& job = forecast.step.job;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "model/layout/layout.hpp"
+#include "sim/program/needs.hpp"
 #include "sim/program/request.hpp"
-#include "sim/program/weight_versions.hpp"
 
 namespace flopcast {
 

@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "sim/program/request.hpp"
-#include "sim/search/greedy_order.hpp"
+#include "sim/search/order_times.hpp"
 
 namespace flopcast {
 
@@ -18,7 +18,7 @@ namespace flopcast {
 // without collision because p is even. A unit has p microbatches, p/2 of each copy.
 //   concatenation  units follow each other 2p slots apart (direct concatenation; the default)
 //   doubling       forwards run in pairs, so that with B = 2F both directions have equal slots: list scheduling with
-//                  backwards first and p/2 pairs of each copy under way (sim/search/greedy_order.hpp). Backward halving
+//                  backwards first and p/2 pairs of each copy under way (sim/search/order_times.hpp). Backward halving
 //                  is the same order with microbatches of half the size.
 // Memory: p/2 + 1 + min(r, p - 1 - r) activations for m >= p, with doubling up to 2p; twice the parameters, whose
 // gradients are added up between the copies.

@@ -6,7 +6,7 @@
 
 #include "sim/program/request.hpp"
 #include "sim/search/block_search.hpp"
-#include "sim/search/greedy_order.hpp"
+#include "sim/search/order_times.hpp"
 
 namespace flopcast {
 
@@ -297,7 +297,7 @@ ScheduleInfo zbv_schedule() {
 //
 // Rule: one copy of the model runs to and fro over the ranks in W waves, two chunks of a rank each; where it turns,
 // two neighbouring stages share a rank and nothing is sent. Every rank runs backwards as soon as they are ready, then
-// the earliest microbatch's forward (sim/search/greedy_order.hpp).
+// the earliest microbatch's forward (sim/search/order_times.hpp).
 //   steady  a rank holds the activations of at most 2 W D chunks, those of D microbatches, p if no memory limit says
 //           otherwise; the order for F = B without latency, in which waves follow each other without a gap (the
 //           default)

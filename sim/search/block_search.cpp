@@ -9,9 +9,8 @@
 #include <vector>
 
 #include "sim/program/program.hpp"
-#include "sim/program/step_times.hpp"
+#include "sim/program/request.hpp"
 #include "sim/search/order_times.hpp"
-#include "sim/search/squeeze.hpp"
 
 namespace flopcast {
 

@@ -1,4 +1,4 @@
-#include "sim/search/greedy_order.hpp"
+#include "sim/search/order_times.hpp"
 
 #include <cstddef>
 #include <cstdint>

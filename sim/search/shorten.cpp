@@ -1,4 +1,4 @@
-#include "sim/search/squeeze.hpp"
+#include "sim/search/block_search.hpp"
 
 #include <algorithm>
 #include <array>

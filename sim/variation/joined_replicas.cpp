@@ -1,4 +1,4 @@
-#include "sim/variation/joined_replicas.hpp"
+#include "sim/variation/step_distribution.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "sim/variation/packed_sequences.hpp"
+#include "sim/variation/step_distribution.hpp"
 
 #include <fmt/format.h>
 
@@ -10,8 +10,6 @@
 #include "base/text/error.hpp"
 #include "model/cost/compute.hpp"
 #include "model/workload/operators.hpp"
-#include "sim/variation/joined_replicas.hpp"
-#include "sim/variation/step_distribution.hpp"
 
 namespace flopcast {
 

@@ -8,7 +8,6 @@
 
 #include "base/text/error.hpp"
 #include "model/layout/rank_grid.hpp"
-#include "sim/variation/joined_replicas.hpp"
 
 namespace flopcast {
 

@@ -1,13 +1,18 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "sim/engine/engine.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/result.hpp"
+#include "sim/lower/lower.hpp"
+#include "sim/program/program.hpp"
+#include "sim/program/request.hpp"
 
 namespace flopcast {
 
@@ -89,5 +94,85 @@ int replicas_in_step(const PreparedStep& step);
 
 /// Adds the distribution to a forecast, and to its assumptions what was drawn.
 void add_distribution(const Variation& variation, Forecast& forecast);
+
+/// What a microbatch holds.
+struct PackedMicrobatch {
+  int sequences = 0;
+  double tokens = 0.0;
+  double squares = 0.0;  ///< sum of the squared lengths
+};
+
+/// Packs sequences in the given order, again from the first when they run out, into `microbatches` microbatches of
+/// `room` tokens: one that does not fit opens the next (next fit). Throws ConfigError (--sequence-lengths) on an empty
+/// list and on a sequence longer than the room or shorter than a token.
+std::vector<PackedMicrobatch> pack_sequences(const std::vector<int>& lengths, int room, int microbatches);
+
+/// The share of the tokens that are no padding where each sequence has a row of its own, rows in the given order and
+/// again from the first, longer ones cut to `length`, `rows` a microbatch. The list is not empty.
+struct PaddedRows {
+  double to_length = 0.0;   ///< padded to `length`
+  double to_longest = 0.0;  ///< padded to the longest row of the microbatch
+};
+PaddedRows pad_sequences(const std::vector<int>& lengths, int length, int rows);
+
+/// One step whose microbatches hold sequences of these lengths, microbatch by microbatch.
+///
+/// Microbatches keep the shape of micro_batch_size x sequence_length tokens, as pipelines send it; what stays empty is
+/// padding and costs what tokens cost, except in attention. Attention works within each sequence: of its time with full
+/// sequences, a microbatch takes squares / (micro_batch_size · sequence_length²), forward, backward and recomputed
+/// (FlashAttention with variable lengths). Microbatch k of a step goes to replica k mod dp, as Megatron-LM deals them
+/// out. Beside it what padding each sequence would leave. `equal_s` is a step of the same work in which every
+/// microbatch takes the mean. Left out: packing that looks ahead or sorts, the kernel's own overhead for short
+/// sequences, memory, FLOPs and MFU. Throws ConfigError where attention is not fused, with context parallelism, tensor
+/// parallelism in grids, token slices, uneven nodes, a layer profile or an asynchronous schedule.
+PackingResult pack_step(const PreparedStep& step, const std::vector<int>& lengths);
+
+/// Adds it to a forecast.
+void add_packing(const std::vector<int>& lengths, Forecast& forecast);
+
+/// One training step of data-parallel replicas whose passes take times of their own. Each replica's pipeline runs by
+/// itself up to the gradient reductions, which are collectives of all replicas: each starts when the last replica is
+/// ready for it. From there on all replicas do the same.
+///
+/// With the plain times in every replica the answer is that of simulate(), to the tick.
+/// Left out: whatever else replicas do together; who has replicas that gather weights or exchange tokens within passes
+/// adds the slowest of them, pass by pass, as one.
+class JoinedReplicas {
+ public:
+  /// Of a schedule that flushes; the times need a flush.
+  JoinedReplicas(const Program& program, const StepTimes& times);
+
+  /// The work of one replica ahead of its flush, by task: passes, overlapped pairs and sends that block.
+  const LoweredStep& work() const { return work_; }
+  /// Of an overlapped pair, what runs beside labels[task]; null for every other task.
+  const Action* second_of_pair(TaskId task) const;
+
+  /// Forgets the replicas of the step before.
+  void begin();
+  /// A replica, by the duration of each task of its work.
+  void add_replica(const std::vector<Ticks>& durations);
+  /// The end of the step; `optimizer` has the time of the slowest replica by pipeline rank.
+  Ticks end_of_step(const std::vector<Ticks>& optimizer);
+
+ private:
+  // An overlapped reduction starts `early` before the end of a pass of that duration, in proportion to it.
+  struct EarlyReduction {
+    TaskId pass = 0;
+    Ticks early = 0;
+    Ticks pass_duration = 0;
+    Ticks duration = 0;
+    Ticks ready = 0;  // of the latest replica
+  };
+  void find_early_reductions(const Program& program, const StepTimes& times);
+  void shape_flush(const Program& program, const StepTimes& times);
+
+  LoweredStep work_;
+  EngineResult result_;
+  std::vector<std::vector<EarlyReduction>> reductions_;  // by rank
+  std::vector<Ticks> last_end_;                          // by rank, of the latest replica
+  Program flush_;  // each rank's whole work as one pass, followed by the step's own flush
+  StepTimes flush_times_;
+  LoweredStep lowered_flush_;
+};
 
 }  // namespace flopcast

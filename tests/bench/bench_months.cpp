@@ -8,7 +8,6 @@
 #include <string>
 
 #include "model/workload/failures.hpp"
-#include "sim/run/goodput.hpp"
 #include "sim/run/run.hpp"
 
 namespace flopcast {

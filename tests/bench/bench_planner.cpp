@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "model/job/read_job.hpp"
-#include "planner/bounds/schedule_shapes.hpp"
+#include "planner/bounds/bounds.hpp"
 #include "planner/search/search.hpp"
 
 namespace flopcast {

@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "model/job/flags.hpp"
+#include "model/job/typed_words.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/run_flopcast.hpp"
 

@@ -12,10 +12,10 @@
 #include <map>
 #include <string>
 
-#include "reports/timeline/timeline_svg.hpp"
+#include "reports/timeline/writers.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/metrics/comparison.hpp"
+#include "sim/metrics/metrics.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/unit/model/jobs.hpp"
 

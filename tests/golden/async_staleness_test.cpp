@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "sim/program/weight_versions.hpp"
+#include "sim/program/needs.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/support/folders.hpp"
 

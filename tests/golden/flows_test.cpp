@@ -15,7 +15,6 @@
 #include "base/text/error.hpp"
 #include "sim/files/flow_case.hpp"
 #include "sim/flow/flow_program.hpp"
-#include "sim/flow/refine.hpp"
 #include "tests/support/folders.hpp"
 
 namespace flopcast {

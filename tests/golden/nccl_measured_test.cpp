@@ -11,7 +11,7 @@
 
 #include "model/cost/collectives.hpp"
 #include "model/job/read_job.hpp"
-#include "reports/svg/series_svg.hpp"
+#include "reports/svg/charts.hpp"
 #include "tests/support/folders.hpp"
 
 namespace flopcast {

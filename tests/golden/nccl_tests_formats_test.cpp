@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-struct Table {
+struct PrintedTable {
   std::string name;
   std::string collective;
   std::string type;
@@ -33,7 +33,7 @@ struct Table {
   std::vector<Row> rows;
 };
 
-SampleKind kind_of(const Table& table) {
+SampleKind kind_of(const PrintedTable& table) {
   static const std::map<std::string, SampleKind> kinds = {{"all_reduce", sample_of(CollectiveKind::kAllReduce)},
                                                           {"all_gather", sample_of(CollectiveKind::kAllGather)},
                                                           {"reduce_scatter", sample_of(CollectiveKind::kReduceScatter)},
@@ -42,7 +42,7 @@ SampleKind kind_of(const Table& table) {
   return kinds.at(table.collective);
 }
 
-std::string program_of(const Table& table) {
+std::string program_of(const PrintedTable& table) {
   return table.collective == "send_recv" ? "sendrecv_perf" : table.collective + "_perf";
 }
 
@@ -51,15 +51,16 @@ std::string printed_time(double time) {
   return fmt::format("{:.{}f}", time, time < 1e2 ? 2 : time < 1e4 ? 1 : 0);
 }
 
-std::vector<Table> tables_of(const Json& collected) {
-  std::vector<Table> tables;
+std::vector<PrintedTable> tables_of(const Json& collected) {
+  std::vector<PrintedTable> tables;
   for (const Json& entry : collected) {
-    Table table{entry.at("hw"), entry.at("collective"), entry.at("dtype"), entry.at("ranks"), entry.at("nodes"), {}};
+    PrintedTable table{entry.at("hw"),    entry.at("collective"), entry.at("dtype"),
+                       entry.at("ranks"), entry.at("nodes"),      {}};
     if (table.type == "fp16") table.type = "half";
     // Where the time was derived from a rounded bandwidth the two do not agree to the last digit.
     const bool derived = entry.at("note").get<std::string>().find("derived") != std::string::npos;
     for (const Json& values : entry.at("rows")) {
-      Table::Row row{values.at(0), values.at(1), values.at(2)};
+      PrintedTable::Row row{values.at(0), values.at(1), values.at(2)};
       const double time = std::stod(printed_time(row.time_us));
       if (derived) row.busbw = row.bytes / (time * 1e3) * bus_factor(kind_of(table), table.ranks);
       table.rows.push_back(row);
@@ -69,7 +70,7 @@ std::vector<Table> tables_of(const Json& collected) {
   return tables;
 }
 
-std::string devices(const Table& table) {
+std::string devices(const PrintedTable& table) {
   std::string text;
   const int per_node = table.ranks / table.nodes;
   for (int rank = 0; rank < table.ranks; ++rank) {
@@ -79,7 +80,7 @@ std::string devices(const Table& table) {
   return text;
 }
 
-double algbw(const Table& table, const Table::Row& row) {
+double algbw(const PrintedTable& table, const PrintedTable::Row& row) {
   return row.busbw / bus_factor(kind_of(table), table.ranks);
 }
 
@@ -90,7 +91,7 @@ struct TextFormat {
   const char* checked;  // what stands in "#wrong" or "error"
 };
 
-std::string text_of(const Table& table, const TextFormat& format) {
+std::string text_of(const PrintedTable& table, const TextFormat& format) {
   std::string text = fmt::format("# Collective test starting: {}\n# nThread 1 nGpus {}\n#\n# Using devices\n",
                                  program_of(table), table.ranks) +
                      devices(table) + "#\n#                                out-of-place                in-place\n";
@@ -99,7 +100,7 @@ std::string text_of(const Table& table, const TextFormat& format) {
       fmt::format("#       size         count      type   redop {} time   algbw   busbw {} time   algbw   busbw {}\n",
                   format.root ? "   root    " : "   ", check, check);
   text += "#        (B)    (elements)                        (us)  (GB/s)  (GB/s)         (us)  (GB/s)  (GB/s)\n";
-  for (const Table::Row& row : table.rows) {
+  for (const PrintedTable::Row& row : table.rows) {
     const std::string columns = fmt::format("{:>8} {:7.2f} {:7.2f} {:>6}", printed_time(row.time_us), algbw(table, row),
                                             row.busbw, format.checked);
     text += fmt::format("{:12.0f}  {:12.0f}  {:>8}     sum  {}  {} {}\n", row.bytes, row.bytes / 4, table.type,
@@ -115,7 +116,7 @@ std::string text_of(const Table& table, const TextFormat& format) {
   return prefixed;
 }
 
-std::string json_of(const Table& table) {
+std::string json_of(const PrintedTable& table) {
   Json root = {{"version", 2},          {"args", {"/opt/" + program_of(table), "-g", "8"}}, {"env", {"TOKEN=secret"}},
                {"nccl_version", 22809}, {"config", {{"devices", Json::array()}}},           {"results", Json::array()}};
   for (int rank = 0; rank < table.ranks; ++rank) {
@@ -123,7 +124,7 @@ std::string json_of(const Table& table) {
                                          {"hostname", fmt::format("node{}", rank / (table.ranks / table.nodes))},
                                          {"device_info", "a GPU"}});
   }
-  for (const Table::Row& row : table.rows) {
+  for (const PrintedTable::Row& row : table.rows) {
     // The report keeps six decimals, so that its bandwidth is exact.
     const double time = row.time_us;
     const double bus = row.bytes / (time * 1e3) * bus_factor(kind_of(table), table.ranks);
@@ -142,11 +143,11 @@ std::string json_of(const Table& table) {
   return root.dump(1);
 }
 
-int expect_table(const Table& table, const Measurement& measurement, const std::string& format, bool printed) {
+int expect_table(const PrintedTable& table, const Measurement& measurement, const std::string& format, bool printed) {
   const std::string what = table.name + ", " + format;
   const bool message = table.collective == "send_recv";
   std::size_t next = 0;
-  for (const Table::Row& row : table.rows) {
+  for (const PrintedTable::Row& row : table.rows) {
     if (row.bytes <= 0.0) continue;
     if (next == measurement.samples.size()) {
       ADD_FAILURE() << what << ": too few samples";
@@ -170,7 +171,7 @@ int expect_table(const Table& table, const Measurement& measurement, const std::
 TEST(NcclTestsFormats, EveryCollectedTableIsRead) {
   const auto reference = reference_folder();
   if (!reference) GTEST_SKIP() << "no reference folder: collected tables were not written and read";
-  const std::vector<Table> tables = tables_of(Json::parse(read_text(*reference / "nccl_measured.json")));
+  const std::vector<PrintedTable> tables = tables_of(Json::parse(read_text(*reference / "nccl_measured.json")));
   const std::vector<TextFormat> formats = {{"today's", "", true, "0"},
                                            {"unchecked", "", true, "N/A"},
                                            {"old", "", false, "4e-07"},
@@ -178,7 +179,7 @@ TEST(NcclTestsFormats, EveryCollectedTableIsRead) {
                                            {"behind a rank", "0: ", false, "0e+00"},
                                            {"behind a timestamp", "2026-01-02T03:04:05.678Z ", true, "N/A"}};
   int read = 0;
-  for (const Table& table : tables) {
+  for (const PrintedTable& table : tables) {
     for (const TextFormat& format : formats) {
       read += expect_table(table, import_nccl_tests(text_of(table, format), "run.log", {}), format.name, true);
     }

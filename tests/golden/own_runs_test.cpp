@@ -14,7 +14,6 @@
 
 #include "calibrate/runs/fit_runs.hpp"
 #include "calibrate/validation/evaluate.hpp"
-#include "calibrate/validation/map_row.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "model/job/read_job.hpp"
 

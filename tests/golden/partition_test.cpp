@@ -9,9 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
-#include "model/job/read_profile.hpp"
-#include "model/partition/balanced_split.hpp"
-#include "model/partition/pipedream_planner.hpp"
+#include "model/job/read_job.hpp"
+#include "model/partition/partition.hpp"
 #include "tests/support/folders.hpp"
 
 namespace flopcast {

@@ -7,9 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/cells/check.hpp"
-#include "sim/cells/communication.hpp"
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/golden/pytorch_unit_steps.hpp"
 #include "tests/support/folders.hpp"

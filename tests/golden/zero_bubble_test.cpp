@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/validate.hpp"
 #include "sim/schedules/catalogue.hpp"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "realrun/compute/cuda/cublaslt_products.hpp"
+#include "realrun/compute/cuda/matrix_products.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/measure/cuda/bench_kernels.hpp"
 #include "realrun/measure/measure_gpu.hpp"

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/host/exit_code.hpp"
+#include "base/host/guard.hpp"
 #include "base/text/error.hpp"
 #include "realrun/compute/cuda/cuda_device.hpp"
 #include "realrun/compute/cuda/gpu.hpp"

@@ -9,9 +9,9 @@
 #include <numeric>
 #include <set>
 
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/metrics/steady_state.hpp"
+#include "sim/metrics/metrics.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/validate.hpp"
 #include "sim/schedules/catalogue.hpp"

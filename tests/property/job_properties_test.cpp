@@ -20,11 +20,11 @@
 
 #include "base/text/error.hpp"
 #include "model/job/fields.hpp"
-#include "model/job/flags.hpp"
 #include "model/job/read_job.hpp"
+#include "model/job/typed_words.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
-#include "sim/run/run_answer.hpp"
+#include "sim/run/run.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/cli/small_run.hpp"
 #include "tests/property/random_jobs.hpp"

@@ -9,9 +9,8 @@
 #include <limits>
 #include <numeric>
 
-#include "model/job/read_profile.hpp"
-#include "model/partition/balanced_split.hpp"
-#include "model/partition/pipedream_planner.hpp"
+#include "model/job/read_job.hpp"
+#include "model/partition/partition.hpp"
 
 namespace flopcast {
 namespace {

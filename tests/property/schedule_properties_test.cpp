@@ -12,8 +12,6 @@
 #include <vector>
 
 #include "sim/lower/lower.hpp"
-#include "sim/metrics/critical_path.hpp"
-#include "sim/metrics/memory_over_time.hpp"
 #include "sim/metrics/metrics.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/property/generators.hpp"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"
 #include "sim/program/program.hpp"

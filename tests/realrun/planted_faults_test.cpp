@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/host/files.hpp"
-#include "calibrate/verdict/hypotheses.hpp"
+#include "calibrate/verdict/verdict.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/launch/run_file.hpp"
 #include "realrun/training/train.hpp"

@@ -16,7 +16,7 @@
 
 #include "base/text/error.hpp"
 #include "calibrate/verdict/verdict.hpp"
-#include "model/cost/gradients.hpp"
+#include "model/cost/data_parallel.hpp"
 #include "model/layout/rank_grid.hpp"
 #include "realrun/launch/plan_from_job.hpp"
 #include "sim/schedules/catalogue.hpp"

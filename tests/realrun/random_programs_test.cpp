@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "sim/program/validate.hpp"
 #include "tests/realrun/plans.hpp"
 

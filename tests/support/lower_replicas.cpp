@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "sim/lower/result_table.hpp"
+#include "sim/lower/lower.hpp"
 #include "sim/program/needs.hpp"
 
 namespace flopcast {

@@ -5,7 +5,7 @@
 
 #include "sim/engine/task_graph.hpp"
 #include "sim/program/program.hpp"
-#include "sim/program/step_times.hpp"
+#include "sim/program/request.hpp"
 
 namespace flopcast {
 

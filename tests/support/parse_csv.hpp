@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "sim/cells/cell.hpp"
-#include "sim/cells/csv.hpp"
 
 namespace flopcast {
 

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "base/host/streams.hpp"
+#include "base/host/terminal.hpp"
 #include "cli/commands.hpp"
 
 namespace flopcast {

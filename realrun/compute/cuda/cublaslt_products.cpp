@@ -1,4 +1,4 @@
-#include "realrun/compute/cuda/cublaslt_products.hpp"
+#include "realrun/compute/cuda/matrix_products.hpp"
 
 #include <cublasLt.h>
 #include <dlfcn.h>

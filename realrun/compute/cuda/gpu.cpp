@@ -11,9 +11,8 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "realrun/compute/cuda/cublaslt_products.hpp"
 #include "realrun/compute/cuda/cuda_device.hpp"
-#include "realrun/compute/cuda/green_contexts.hpp"
+#include "realrun/compute/cuda/matrix_products.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 
 namespace flopcast::realrun::cuda {

@@ -1,4 +1,4 @@
-#include "realrun/compute/cuda/green_contexts.hpp"
+#include "realrun/compute/cuda/gpu.hpp"
 
 #include <cuda.h>
 #include <fmt/format.h>

@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "realrun/compute/cuda/launch.hpp"
-#include "sim/program/step_times.hpp"
+#include "sim/program/request.hpp"
 
 namespace flopcast::realrun::cuda {
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "realrun/compute/cuda/cublaslt_products.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
+#include "realrun/compute/cuda/matrix_products.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/measure/cuda/nccl_messages.hpp"
 #include "realrun/measure/cuda/works.hpp"

@@ -21,9 +21,8 @@
 #include <thread>
 #include <utility>
 
-#include "base/host/exit_code.hpp"
 #include "base/host/guard.hpp"
-#include "base/host/launcher.hpp"
+#include "base/host/processes.hpp"
 #include "base/text/error.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 

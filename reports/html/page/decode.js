@@ -1,4 +1,4 @@
-// Reads what reports/html/packed_timeline.hpp writes.
+// Reads what reports/html/packed_timeline.cpp writes.
 
 class Column {
   constructor(base64) {

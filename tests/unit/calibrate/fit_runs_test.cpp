@@ -14,7 +14,7 @@
 #include "model/job/read_job.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
-#include "sim/forecast/own_runs.hpp"
+#include "sim/forecast/interval.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {

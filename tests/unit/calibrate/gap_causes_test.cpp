@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "calibrate/verdict/hypotheses.hpp"
+#include "calibrate/verdict/verdict.hpp"
 #include "model/cost/compute.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/unit/model/jobs.hpp"

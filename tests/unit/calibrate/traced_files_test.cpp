@@ -14,8 +14,7 @@
 
 #include "base/text/error.hpp"
 #include "calibrate/verdict/trace_steps.hpp"
-#include "reports/timeline/chakra.hpp"
-#include "reports/timeline/chrome_trace.hpp"
+#include "reports/timeline/writers.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/unit/model/jobs.hpp"
 

@@ -4,7 +4,7 @@
 
 #include "base/text/error.hpp"
 #include "calibrate/device/imports.hpp"
-#include "calibrate/runs/own_steps.hpp"
+#include "calibrate/runs/fit_runs.hpp"
 #include "tests/unit/calibrate/damage.hpp"
 #include "tests/unit/model/jobs.hpp"
 

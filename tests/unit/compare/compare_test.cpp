@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "sim/lower/lower.hpp"
-#include "sim/metrics/comparison.hpp"
+#include "sim/metrics/metrics.hpp"
 
 namespace flopcast {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "tests/support/parse_csv.hpp"
 
 namespace flopcast {

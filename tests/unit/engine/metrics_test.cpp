@@ -7,11 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/metrics/critical_path.hpp"
-#include "sim/metrics/memory_over_time.hpp"
-#include "sim/metrics/steady_state.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/support/parse_csv.hpp"
 

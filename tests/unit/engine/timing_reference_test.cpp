@@ -10,9 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "sim/lower/lower.hpp"
-#include "sim/metrics/critical_path.hpp"
 #include "sim/metrics/metrics.hpp"
 #include "sim/program/program.hpp"
 #include "tests/support/folders.hpp"

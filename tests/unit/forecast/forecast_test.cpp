@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "base/text/error.hpp"
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {

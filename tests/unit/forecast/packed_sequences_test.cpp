@@ -1,4 +1,4 @@
-#include "sim/variation/packed_sequences.hpp"
+#include "sim/variation/step_distribution.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,9 +5,7 @@
 #include <iostream>
 #include <string>
 
-#include "sim/cells/check.hpp"
-#include "sim/cells/communication.hpp"
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/unit/model/jobs.hpp"
 

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "model/config/document.hpp"
-#include "model/job/flags.hpp"
 #include "model/job/read_job.hpp"
+#include "model/job/typed_words.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {

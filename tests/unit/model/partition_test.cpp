@@ -1,9 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "base/text/error.hpp"
-#include "model/job/read_profile.hpp"
-#include "model/partition/balanced_split.hpp"
-#include "model/partition/pipedream_planner.hpp"
+#include "model/job/read_job.hpp"
+#include "model/partition/partition.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "planner/plan/question.hpp"
+#include "planner/plan/plan.hpp"
 
 namespace flopcast {
 

@@ -19,7 +19,7 @@
 #include "model/job/read_job.hpp"
 #include "planner/compare/compare.hpp"
 #include "planner/plan/plan.hpp"
-#include "planner/shared/plan_parts.hpp"
+#include "planner/shared/crew.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/unit/planner/questions.hpp"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "planner/search/search.hpp"
-#include "planner/shared/threads.hpp"
+#include "planner/shared/crew.hpp"
 #include "tests/unit/planner/questions.hpp"
 
 namespace flopcast {

@@ -16,11 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/host/launcher.hpp"
+#include "base/host/processes.hpp"
 #include "base/text/error.hpp"
 #include "realrun/device/device.hpp"
 #include "realrun/rendezvous/meeting.hpp"
-#include "realrun/rendezvous/store.hpp"
 
 namespace flopcast::realrun {
 namespace {

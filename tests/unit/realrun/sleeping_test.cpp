@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "realrun/compute/sleeping_stages.hpp"
+#include "realrun/compute/stage_compute.hpp"
 #include "realrun/device/device.hpp"
 #include "realrun/training/train.hpp"
 #include "tests/realrun/plans.hpp"

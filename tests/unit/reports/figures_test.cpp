@@ -11,9 +11,7 @@
 #include "base/text/error.hpp"
 #include "model/job/read_job.hpp"
 #include "reports/svg/canvas.hpp"
-#include "reports/svg/heat_map.hpp"
-#include "reports/svg/scatter.hpp"
-#include "reports/svg/series_svg.hpp"
+#include "reports/svg/charts.hpp"
 
 namespace flopcast {
 namespace {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "reports/html/packed_timeline.hpp"
 #include "reports/html/page.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/files/timeline_file.hpp"

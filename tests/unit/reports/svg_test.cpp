@@ -1,4 +1,4 @@
-#include "reports/timeline/timeline_svg.hpp"
+#include "reports/timeline/writers.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "reports/timeline/terminal.hpp"
+#include "reports/timeline/writers.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <sstream>
 
-#include "base/text/numbers.hpp"
+#include "base/text/words.hpp"
 #include "reports/timeline/span_text.hpp"
 #include "tests/unit/reports/sample_timelines.hpp"
 

@@ -9,8 +9,7 @@
 
 #include "model/job/read_job.hpp"
 #include "sim/files/result_file.hpp"
-#include "sim/run/goodput.hpp"
-#include "sim/run/run_answer.hpp"
+#include "sim/run/run.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {

@@ -9,9 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "sim/run/goodput.hpp"
-#include "sim/run/run_answer.hpp"
-
 namespace flopcast {
 namespace {
 

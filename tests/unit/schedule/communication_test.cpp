@@ -4,9 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/cells/check.hpp"
-#include "sim/cells/communication.hpp"
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "sim/program/validate.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/support/parse_csv.hpp"

@@ -10,9 +10,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "sim/cells/check.hpp"
-#include "sim/cells/communication.hpp"
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/support/parse_csv.hpp"

@@ -1,4 +1,4 @@
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 
 #include <gtest/gtest.h>
 

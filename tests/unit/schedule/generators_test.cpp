@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/validate.hpp"
 #include "sim/schedules/catalogue.hpp"

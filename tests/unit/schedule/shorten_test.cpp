@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "sim/cells/csv.hpp"
+#include "sim/cells/cell.hpp"
 #include "sim/program/validate.hpp"
 #include "sim/schedules/families.hpp"
+#include "sim/search/block_search.hpp"
 #include "sim/search/order_times.hpp"
-#include "sim/search/squeeze.hpp"
 
 namespace flopcast {
 namespace {

@@ -1,5 +1,5 @@
 #include "sim/program/validate.hpp"
-#include "sim/cells/check.hpp"
+#include "sim/cells/cell.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "sim/cells/csv.hpp"
 #include "sim/program/program.hpp"
 #include "sim/schedules/catalogue.hpp"
 #include "tests/support/parse_csv.hpp"

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "calibrate/validation/evaluate.hpp"
-#include "calibrate/validation/held_out.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
 #include "tests/unit/model/jobs.hpp"

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "calibrate/validation/map_row.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/validation/refit.hpp"
 

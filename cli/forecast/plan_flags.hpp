@@ -1,0 +1,63 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/host/command_line.hpp"
+#include "base/text/words.hpp"
+#include "cli/options/figure_options.hpp"
+#include "cli/options/job_options.hpp"
+#include "planner/plan/plan.hpp"
+
+namespace flopcast {
+
+/// The flags of `plan` that are no keys of a job: what is searched, what is wanted, what may go wrong.
+class PlanFlags {
+ public:
+  void add_to(CommandLine& command_line);
+  /// Refuses --schedules beside --schedule.
+  void require_one_list(const std::optional<std::string>& schedule) const;
+  /// Narrows or widens the space by --schedules and --wide.
+  void apply(SearchSpace& space) const;
+  bool chooses_schedules() const { return schedules_.has_value(); }
+  /// Also what no program runs.
+  bool is_research() const { return schedules_ && lower_case(*schedules_) == "all"; }
+  /// The share of the memory that layouts may take, and whether the user said so.
+  double memory_limit() const;
+  bool has_headroom() const { return headroom_.has_value(); }
+  bool verbose() const { return verbose_; }
+  bool methods() const { return methods_; }
+  /// The flags given that --methods, which fixes the GPUs and shows the best layouts alone, has no use for.
+  std::vector<std::string> not_of_methods() const;
+  /// Throws ConfigError on flags that contradict each other, or that need tokens or a price the job does not have.
+  PlanOptions options(const Job& job, const JobOptions& asked) const;
+  int threads() const;
+  const FigureOptions& figure() const { return figure_; }
+  const PageOption& page() const { return page_; }
+  bool has_threads() const { return threads_.has_value(); }
+
+ private:
+  std::vector<int> node_counts(const Job& job) const;
+  Objective objective() const;
+  std::optional<Interruptions> interruptions(const Job& job) const;
+
+  std::optional<std::string> objective_;
+  std::optional<std::string> schedules_;
+  std::optional<int> top_;
+  std::optional<int> max_gpus_;
+  std::optional<std::string> deadline_;
+  std::optional<std::string> budget_;
+  std::optional<int> threads_;
+  FigureOptions figure_;
+  PageOption page_;
+  std::optional<std::string> headroom_;
+  bool verbose_ = false;
+  bool min_gpus_ = false;
+  bool wide_ = false;
+  bool methods_ = false;
+  bool whole_front_ = false;
+  bool no_failures_ = false;
+};
+
+}  // namespace flopcast

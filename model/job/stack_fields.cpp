@@ -1,0 +1,366 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text/error.hpp"
+#include "base/text/words.hpp"
+#include "model/catalog/catalogue.hpp"
+#include "model/hardware/device.hpp"
+#include "model/job/access.hpp"
+#include "model/workload/training.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
+
+// {"ampere": [0.57, 0.25]}: forward and backward, by generation.
+void read_flash_efficiency(ObjectReader& owner_reader, const Field& field, void* owner) {
+  auto reader = owner_reader.object(field.key);
+  if (!reader) return;
+  Stack& stack = *static_cast<Stack*>(owner);
+  for (const std::string& generation : names_of<GpuGeneration>()) {
+    const nlohmann::json* pair = reader->find(generation);
+    if (pair == nullptr) continue;
+    const auto is_share = [](const nlohmann::json& value) {
+      return value.is_number() && value.get<double>() > 0.0 && value.get<double>() <= 1.0;
+    };
+    if (!pair->is_array() || pair->size() != 2 || !is_share(pair->at(0)) || !is_share(pair->at(1))) {
+      reader->fail(generation, fmt::format("{} is no pair of shares", pair->dump()), "expected [forward, backward]");
+    }
+    stack.flash_efficiency[generation] = {pair->at(0).get<double>(), pair->at(1).get<double>()};
+  }
+  reader->refuse_unknown_keys();
+}
+
+OrderedJsonValue write_flash_efficiency(const Field&, const void* owner) {
+  nlohmann::ordered_json json;
+  for (const auto& [generation, share] : static_cast<const Stack*>(owner)->flash_efficiency) {
+    json[generation] = {share.forward, share.backward};
+  }
+  return json;
+}
+
+// A format by its bytes.
+struct ElementFormat {
+  std::string_view name;
+  double bytes;
+};
+constexpr ElementFormat kElementFormats[] = {{"fp32", 4.0}, {"bf16", 2.0}, {"fp16", 2.0}, {"fp8", 1.0}};
+
+// Bytes of an element, said as a format.
+template <auto Member>
+Entry format(std::string_view key, std::string_view help) {
+  const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
+    if (const auto index = reader.choice(field.key, element_format_names()))
+      member_of<Member>(owner) = kElementFormats[*index].bytes;
+  };
+  const auto write = [](const Field&, const void* owner) -> OrderedJsonValue {
+    const double bytes = member_of<Member>(owner);
+    for (const ElementFormat& format : kElementFormats) {
+      if (format.bytes == bytes) return format.name;
+    }
+    return nullptr;
+  };
+  return entry_of<Member>(key, FieldKind::kChoice, help, read, write).among(&element_format_names);
+}
+
+void read_fused(ObjectReader& reader, const Field& field, void* owner) {
+  const std::vector<std::string> words = listed_words(reader, field, "such as [\"norm\", \"rotary\"]");
+  auto& fused = static_cast<Stack*>(owner)->fused;
+  fused.fill(false);
+  for (const std::string& word : words) {
+    if (word == "none") continue;
+    const std::optional<FusedOperator> op = parse<FusedOperator>(word);
+    if (!op) {
+      reader.fail(field.key, fmt::format("unknown operator \"{}\"", word),
+                  choices_help(word, names_of<FusedOperator>()));
+    }
+    fused[static_cast<std::size_t>(*op)] = true;
+  }
+}
+
+OrderedJsonValue write_fused(const Field&, const void* owner) {
+  nlohmann::ordered_json names = nlohmann::ordered_json::array();
+  const auto& fused = static_cast<const Stack*>(owner)->fused;
+  for (std::size_t index = 0; index < fused.size(); ++index) {
+    if (fused[index]) names.push_back(names_of<FusedOperator>()[index]);
+  }
+  return names;
+}
+
+constexpr int kNcclMajor = 100;
+
+// "2.21" or "2.21.5", as 221: a patch brings no algorithm.
+std::optional<int> nccl_release(std::string_view text) {
+  constexpr int kOldest = 4;
+  constexpr int kLatestPatch = 999;
+  const std::string_view major = "2.";
+  if (!text.starts_with(major)) return std::nullopt;
+  const std::string_view rest = text.substr(major.size());
+  const std::size_t dot = rest.find('.');
+  const std::optional<int> minor = parse_digits(rest.substr(0, dot), kOldest, kNcclMajor - 1);
+  const bool is_whole = dot == std::string_view::npos || parse_digits(rest.substr(dot + 1), 0, kLatestPatch);
+  if (!minor || !is_whole) return std::nullopt;
+  return 2 * kNcclMajor + *minor;
+}
+
+void read_nccl(ObjectReader& reader, const Field& field, void* owner) {
+  const auto text = reader.text(field.key);
+  if (!text) return;
+  const std::optional<int> release = nccl_release(*text);
+  if (!release) {
+    reader.fail(field.key, fmt::format("\"{}\" is no release of NCCL", *text),
+                "such as 2.18, 2.21 or 2.27, from 2.4 on");
+  }
+  static_cast<Stack*>(owner)->nccl = *release;
+}
+
+OrderedJsonValue write_nccl(const Field&, const void* owner) {
+  const int release = static_cast<const Stack*>(owner)->nccl;
+  if (release == 0) return nullptr;
+  return fmt::format("{}.{}", release / kNcclMajor, release % kNcclMajor);
+}
+
+void read_dispatch(ObjectReader& reader, Stack& stack) {
+  auto dispatch = reader.object("experts_dispatch");
+  if (!dispatch) return;
+  if (const auto index = dispatch->choice("dispatcher", names_of<ExpertDispatcher>())) {
+    stack.experts_dispatcher = static_cast<ExpertDispatcher>(*index);
+  }
+  if (const auto index = dispatch->choice("dtype", element_format_names())) {
+    stack.experts_dispatch_bytes = kElementFormats[*index].bytes;
+  }
+  if (const auto nodes = dispatch->whole("node_limit", 1, kMostRanks)) stack.experts_node_limit = *nodes;
+  dispatch->refuse_unknown_keys();
+}
+
+}  // namespace
+
+const std::vector<std::string>& attention_names() {
+  static const std::vector<std::string> names = {"flash", "unfused"};
+  return names;
+}
+
+std::vector<std::string> element_format_names() {
+  std::vector<std::string> names;
+  for (const ElementFormat& format : kElementFormats) names.emplace_back(format.name);
+  return names;
+}
+
+const Fields& software_fields() {
+  static const Fields fields = {
+      boolean<&Stack::fp8_parameters>("fp8_parameters", "weights are gathered in 8 bits")
+          .flag("", {"--fp8-param-gather"}),
+      boolean<&Stack::fp8_attention>("fp8_attention", "fused attention multiplies 8-bit operands")
+          .flag("", {"--fp8-dot-product-attention"}),
+      boolean<&Stack::fp8_activations>("fp8_activations", "what an activation keeps of its inputs is cast to 8 bits")
+          .flag("", {"--activation-func-fp8-input-store"}),
+      boolean<&Stack::compile>("compile", "element-wise kernels are generated and fused, as torch.compile does")
+          .flag(""),
+      entry_of<&Stack::fused>("fused", FieldKind::kList, "operators of one kernel each", &read_fused, &write_fused)
+          .among([] { return names_of<FusedOperator>(); })
+          .flag("NAME,…"),
+      choice<&Stack::cuda_graphs>("cuda_graphs", "launches in graphs: none, scoped or full").flag("KIND"),
+      choice<&Stack::grouped_kernel>("grouped_kernel", "launches of local experts' products: per_expert or one")
+          .flag("KIND"),
+      optional_choice<&Stack::flash_kernels>("flash_attention", "generation of the fused attention kernels")
+          .flag("2|3|cudnn"),
+      choice<&Stack::amax_reduction>("amax_reduction",
+                                     "ranks that agree on scales of delayed fp8: none, tensor or replicas")
+          .flag("RANKS"),
+      entry_of<&Stack::nccl>("nccl", FieldKind::kText, "release of NCCL, such as 2.21: which algorithms it has",
+                             &read_nccl, &write_nccl)
+          .flag("2.N"),
+      format<&Stack::reduce_bytes>("reduce_dtype", "of gradients on their way between replicas").flag("FORMAT"),
+      format<&Stack::moment_bytes>("moment_dtype", "of the optimizer's moments").flag("FORMAT", {"--exp-avg-dtype"}),
+  };
+  return fields;
+}
+
+const Fields& overlap_fields() {
+  static const Fields fields = {
+      other("gradients", FieldKind::kBoolean, "gradient reduction beside the last backward pass")
+          .flag("", {"--overlap-grad-reduce"}),
+      other("parameters", FieldKind::kBoolean, "the gather of updated weights beside the first forward passes")
+          .flag("", {"--overlap-param-gather"}),
+      other("p2p", FieldKind::kBoolean, "pipeline transfers").flag(""),
+      other("tp", FieldKind::kBoolean, "tensor-parallel collectives beside the products, in pieces")
+          .flag("", {"--tp-comm-overlap"}),
+      other("experts", FieldKind::kChoice, "exchanges of routed tokens: none, 1f1b, 1f1b_delayed or dualpipe")
+          .among([] { return names_of<ExpertOverlap>(); })
+          .flag("KIND"),
+  };
+  return fields;
+}
+
+const Fields& dispatch_fields() {
+  static const Fields fields = {
+      other("dispatcher", FieldKind::kChoice, "of routed tokens: alltoall, allgather, deepep or hybridep")
+          .among([] { return names_of<ExpertDispatcher>(); })
+          .flag("KIND"),
+      other("dtype", FieldKind::kChoice, "of tokens on their way to their experts")
+          .among(&element_format_names)
+          .flag("FORMAT"),
+      other("node_limit", FieldKind::kWhole, "nodes that a token's experts may be on").flag("N"),
+  };
+  return fields;
+}
+
+void read_software(ObjectReader& reader, Stack& stack) {
+  read_fields(software_fields(), reader, &stack);
+  if (const auto index = reader.choice("gradient_dtype", element_format_names()))
+    stack.gradient_bytes = kElementFormats[*index].bytes;
+  read_dispatch(reader, stack);
+  auto overlap = reader.object("overlap");
+  if (!overlap) return;
+  if (const auto on = overlap->boolean("gradients")) stack.overlap_gradient_reduction = *on;
+  if (const auto on = overlap->boolean("parameters")) stack.overlap_parameter_gather = *on;
+  if (const auto on = overlap->boolean("p2p")) stack.blocking_sends = !*on;
+  if (const auto on = overlap->boolean("tp")) {
+    stack.overlap_tp_in_pieces = *on;
+    stack.overlap_tp_with_weight_gradient = *on;
+  }
+  if (const auto index = overlap->choice("experts", names_of<ExpertOverlap>())) {
+    stack.overlap_experts = static_cast<ExpertOverlap>(*index);
+  }
+  overlap->refuse_unknown_keys();
+}
+
+const Fields& stack_fields() {
+  constexpr int kLargestDivisor = 1'000'000;
+  constexpr int kLargestGradient = 8;
+  constexpr int kMostSoftmaxRows = 1024;
+  constexpr int kMostLossBytes = 1'000;
+  static const Fields own = {
+      text<&Stack::name>("name", "training software: a name (flopcast catalog stacks) or a JSON file")
+          .flag("NAME|FILE", {"--stack"})
+          .names_object()
+          .among([] { return catalogue_names(CatalogueKind::kStacks); }),
+      other("description", FieldKind::kText, "what it is"),
+      text<&Stack::based_on>("based_on", "of which entry's software this one is a version")
+          .otherwise("the stack itself"),
+      whole<&Stack::vocab_divisor>("vocab_divisor", 1, kLargestDivisor,
+                                   "the vocabulary is padded to a multiple of this times tp"),
+      attention<&Stack::flash_attention>("flash: one kernel for scores, softmax and context; unfused: a kernel each"),
+      boolean<&Stack::fused_bias_dropout_add>("fused_bias_dropout_add", "one kernel for bias, dropout and residual"),
+      whole<&Stack::fused_softmax_group>("fused_softmax_group", 1, kMostSoftmaxRows,
+                                         "rows of scores that the softmax kernel takes at once")
+          .of_gpus(),
+      boolean<&Stack::fused_gradient_accumulation>("fused_gradient_accumulation",
+                                                   "the weight-gradient product adds into the gradient buffer itself"),
+      whole<&Stack::gradient_bytes>("gradient_bytes", 1, kLargestGradient,
+                                    "per parameter, of the buffer that microbatches add their gradients to"),
+      whole<&Stack::optimizer_gradient_bytes>("optimizer_gradient_bytes", 0, kLargestGradient,
+                                              "per parameter, of a copy of the gradients that the optimizer keeps"),
+      boolean<&Stack::keeps_pass_gradients>("keeps_pass_gradients",
+                                            "the gradients of a pass stay in memory beside that buffer"),
+      boolean<&Stack::placeholder_gradients>("placeholder_gradients",
+                                             "with fused accumulation: a gradient of each linear that nobody reads")
+          .of_gpus(),
+      boolean<&Stack::blocking_sends>("blocking_sends", "pipeline transfers occupy the sender"),
+      quantity<&Stack::transfer_synchronization>("transfer_synchronization", Dimension::kTime,
+                                                 "device and host wait for each other after a transfer")
+          .of_gpus(),
+      quantity<&Stack::gather_allocation>("gather_allocation", Dimension::kTime,
+                                          "device and host wait while the output of a gather is allocated")
+          .of_gpus(),
+      boolean<&Stack::scatter_gather_transfers>("scatter_gather_transfers",
+                                                "without sequence parallelism: each tensor-parallel rank sends 1/tp"),
+      boolean<&Stack::overlap_gradient_reduction>("overlap_gradient_reduction",
+                                                  "gradients are reduced in buckets during the last backward pass"),
+      boolean<&Stack::overlap_tp_with_weight_gradient>(
+          "overlap_tp_with_weight_gradient",
+          "tensor-parallel collectives of the backward pass run beside the weight-gradient product"),
+      boolean<&Stack::overlap_tp_in_pieces>("overlap_tp_in_pieces",
+                                            "tensor-parallel collectives are cut in tp pieces beside the products"),
+      boolean<&Stack::overlap_parameter_gather>("overlap_parameter_gather",
+                                                "updated weights are gathered beside the first forward passes"),
+      boolean<&Stack::reduces_whole_gradients>(
+          "reduces_whole_gradients",
+          "with sharded optimizer state: one all-reduce of all gradients after the last pass"),
+      boolean<&Stack::gathers_each_parameter>("gathers_each_parameter",
+                                              "updated weights are gathered by one collective a parameter"),
+      boolean<&Stack::balances_by_parameters>("balances_by_parameters",
+                                              "balanced stages hold equal parameters of products, not equal time"),
+      choice<&Stack::experts_dispatcher>("experts_dispatcher", "of training.experts_dispatch.dispatcher"),
+      format<&Stack::experts_dispatch_bytes>("experts_dispatch_dtype", "of training.experts_dispatch.dtype"),
+      whole<&Stack::experts_node_limit>("experts_node_limit", 0, kMostRanks,
+                                        "of training.experts_dispatch.node_limit, 0: all nodes"),
+      optional_choice<&Stack::overlap_experts>("overlap_experts", "of training.overlap.experts"),
+      choice<&Stack::selective_recompute>("selective_recompute", "what recompute selective redoes"),
+      boolean<&Stack::fp8_gathers>("fp8_gathers", "with fp8: tensor-parallel ranks gather operands in 8 bits"),
+      optional_choice<&Stack::fp8_recipe>("fp8_recipe", "of training.fp8_recipe where a job says none"),
+      quantity<&Stack::fp8_on_blackwell>("fp8_on_blackwell", Dimension::kCount,
+                                         "share of what 8-bit products on Blackwell reach with cuBLAS 12.9")
+          .up_to(1.0)
+          .of_gpus(),
+      quantity<&Stack::ring_merge_forward_bytes>(
+          "ring_merge_forward_bytes", Dimension::kCount,
+          "bytes a token and feature of the context that joining a ring's parts moves in each step")
+          .up_to(1'000.0)
+          .of_gpus(),
+      quantity<&Stack::ring_merge_backward_bytes>("ring_merge_backward_bytes", Dimension::kCount,
+                                                  "the same in the backward pass")
+          .up_to(1'000.0)
+          .of_gpus(),
+      boolean<&Stack::single_pass_norm>("single_pass_norm", "false: statistics and result of a norm in two passes"),
+      quantity<&Stack::softmax_forward_bytes>("softmax_forward_bytes", Dimension::kCount,
+                                              "bytes a score that scale, mask and softmax move, 0: what they must")
+          .up_to(1'000.0)
+          .of_gpus(),
+      quantity<&Stack::split_backward_slowdown>(
+          "split_backward_slowdown", Dimension::kCount,
+          "share by which an input gradient takes longer where its weight gradient is left for later")
+          .up_to(1.0)
+          .of_gpus(),
+      whole<&Stack::loss_forward_bytes>("loss_forward_bytes", 0, kMostLossBytes, "bytes a logit that the loss moves")
+          .of_gpus(),
+      whole<&Stack::loss_backward_bytes>("loss_backward_bytes", 0, kMostLossBytes,
+                                         "bytes a logit that the loss's backward pass moves")
+          .of_gpus(),
+      whole<&Stack::loss_saved_bytes>("loss_saved_bytes", 0, kMostLossBytes,
+                                      "bytes a logit that are kept until the backward pass")
+          .of_gpus(),
+      quantity<&Stack::host_time_per_kernel>("host_time_per_kernel", Dimension::kTime, "to launch a kernel").of_gpus(),
+      quantity<&Stack::host_time_per_collective>("host_time_per_collective", Dimension::kTime, "to launch a collective")
+          .of_gpus(),
+      boolean<&Stack::host_waits_for_hops>(
+          "host_waits_for_hops", "the launching thread waits while a tensor-parallel collective crosses nodes")
+          .of_gpus(),
+      quantity<&Stack::collective_stall>(
+          "collective_stall", Dimension::kTime,
+          "of a tensor-parallel collective, for each of its ranks, where pipeline neighbours are on other nodes")
+          .of_gpus(),
+      quantity<&Stack::hand_over_stall>(
+          "hand_over_stall", Dimension::kTime,
+          "of a hand-over between nodes in some runs: raises the upper end of the interval, not the forecast")
+          .of_gpus(),
+      entry_of<&Stack::flash_efficiency>("flash_efficiency", FieldKind::kObject,
+                                         "[forward, backward] shares that fused attention reaches, by generation",
+                                         &read_flash_efficiency, &write_flash_efficiency)
+          .among([] { return names_of<GpuGeneration>(); })
+          .of_gpus(),
+      quantity<&Stack::allocator_slack>("allocator_slack", Dimension::kCount,
+                                        "share of the layers' activations that the allocator reserves beyond them")
+          .up_to(10.0)
+          .of_gpus(),
+      quantity<&Stack::memory_overhead_gib>("memory_overhead", Dimension::kBytes,
+                                            "what nvidia-smi shows beyond the tensors")
+          .in_units_of(kBytesPerGib)
+          .of_gpus(),
+  };
+  static const Fields fields = [] {
+    Fields all = own;
+    for (Field field : software_fields()) {
+      field.listed = false;
+      field.aliases.clear();
+      all.push_back(field);
+    }
+    return all;
+  }();
+  return fields;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,187 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text/error.hpp"
+#include "model/job/access.hpp"
+#include "model/job/device_profile.hpp"
+#include "model/workload/training.hpp"
+
+namespace flopcast {
+
+namespace {
+
+constexpr int kLongestSequence = 100'000'000;
+constexpr int kHighestRank = 65'536;
+
+void read_targets(ObjectReader& reader, const Field& field, void* owner) {
+  AdapterTargets targets;
+  for (const std::string& word : listed_words(reader, field, "such as [\"q_proj\", \"v_proj\"], or all")) {
+    const AdapterTargets named = targets_of(word);
+    if (named.none()) {
+      reader.fail(field.key, fmt::format("unknown linear \"{}\"", word), choices_help(word, field.choices()));
+    }
+    targets |= named;
+  }
+  if (targets.none()) reader.fail(field.key, "names no linear", "leave it out for all of a block's");
+  static_cast<Finetune*>(owner)->targets = targets;
+}
+
+OrderedJsonValue write_targets(const Field&, const void* owner) {
+  const AdapterTargets& targets = static_cast<const Finetune*>(owner)->targets;
+  nlohmann::ordered_json names = nlohmann::ordered_json::array();
+  for (std::size_t index = 0; index < targets.size(); ++index) {
+    if (targets[index]) names.push_back(names_of<AdapterTarget>()[index]);
+  }
+  if (names.empty()) return nullptr;
+  return names;
+}
+
+std::vector<std::string> target_choices() {
+  std::vector<std::string> names = names_of<AdapterTarget>();
+  names.emplace_back("all");
+  return names;
+}
+
+OrderedJsonValue write_fitted(const Field&, const void* owner) {
+  const std::optional<RunFit>& fitted = static_cast<const Training*>(owner)->fitted;
+  return fitted ? run_fit_json(*fitted) : nlohmann::ordered_json();
+}
+
+// Only what counts for its method.
+OrderedJsonValue write_finetune(const Field&, const void* owner) {
+  const std::optional<Finetune>& finetune = static_cast<const Training*>(owner)->finetune;
+  if (!finetune) return nullptr;
+  nlohmann::ordered_json json = write_fields(finetune_fields(), &*finetune);
+  if (finetune->adapts()) {
+    json.erase("trainable_layers");
+  } else {
+    for (const char* key : {"rank", "alpha", "targets", "dropout", "base", "double_quant"}) json.erase(key);
+  }
+  return json;
+}
+
+// Only what counts for its optimizer.
+OrderedJsonValue write_optimizer_rank(const Field&, const void* owner) {
+  const Training& training = *static_cast<const Training*>(owner);
+  if (training.optimizer != Optimizer::kGalore) return nullptr;
+  return training.optimizer_rank;
+}
+
+OrderedJsonValue write_preference(const Field&, const void* owner) {
+  const std::optional<Preference>& preference = static_cast<const Training*>(owner)->preference;
+  if (!preference) return nullptr;
+  return write_fields(preference_fields(), &*preference);
+}
+
+}  // namespace
+
+const Fields& finetune_fields() {
+  static const Fields fields = {
+      choice<&Finetune::method>("method", "what is trained: full, lora, qlora or freeze")
+          .names_object()
+          .flag("METHOD", {"--finetune"}),
+      whole<&Finetune::rank>("rank", 1, kHighestRank, "of the adapters' matrices").flag("N", {"--lora-rank"}),
+      amount<&Finetune::alpha>("alpha", "alpha / rank scales what adapters add; no time depends on it").flag("A"),
+      entry_of<&Finetune::targets>("targets", FieldKind::kList, "linears with adapters, or all", &read_targets,
+                                   &write_targets)
+          .among(&target_choices)
+          .flag("NAME,…", {"--lora-targets"})
+          .otherwise("all linears of a block"),
+      amount<&Finetune::dropout>("dropout", "share dropped before the adapters").up_to(1.0).flag("P"),
+      choice<&Finetune::base>("base", "how frozen linears are stored: bf16, fp8, int8 or nf4")
+          .flag("FORMAT")
+          .otherwise("bf16, nf4 with qlora"),
+      boolean<&Finetune::double_quant>("double_quant", "nf4: scales in 8 bits").flag("").otherwise("with qlora's nf4"),
+      whole<&Finetune::trainable_layers>("trainable_layers", -kLargestLayers, kLargestLayers,
+                                         "freeze: the last N layers are trained, below 0 the first")
+          .flag("N"),
+      boolean<&Finetune::embeddings>("embeddings", "embedding and head are trained as well").flag(""),
+  };
+  return fields;
+}
+
+const Fields& preference_fields() {
+  static const Fields fields = {
+      choice<&Preference::method>("method", "what answers are judged by: dpo, orpo, simpo, reward, kto or grpo")
+          .names_object()
+          .required()
+          .flag("METHOD", {"--preference"}),
+      boolean<&Preference::reference>("reference", "a forward pass of the model as it was before, for comparison")
+          .flag("")
+          .otherwise("true with dpo, kto and grpo"),
+  };
+  return fields;
+}
+
+const Fields& training_fields() {
+  static const Fields own = {
+      whole<&Training::sequence_length>("sequence_length", 1, kLongestSequence, "tokens per sequence")
+          .flag("N", {"--seq", "--seq-length"})
+          .otherwise("the model's"),
+      whole<&Training::document_length>("document_length", 0, kLongestSequence,
+                                        "tokens of the documents packed in a sequence, each attends to itself; 0: none")
+          .flag("N"),
+      choice<&Training::precision>("precision", "fp32, tf32, fp16, bf16 or fp8")
+          .flag("FORMAT", {"--precision"})
+          .otherwise("bf16, or fp16 where a device has none; a layer profile's own"),
+      choice<&Training::optimizer>("optimizer", "adam, sgd, adam8bit, lion, adafactor, muon or galore").flag("NAME"),
+      whole<&Training::optimizer_rank>("optimizer_rank", 1, kHighestRank,
+                                       "galore: dimensions that gradients are projected on")
+          .flag("N"),
+      boolean<&Training::paged_optimizer>("paged_optimizer",
+                                          "optimizer states that do not fit wait in the host's memory")
+          .flag(""),
+      boolean<&Training::master_weights>("master_weights", "an fp32 copy of the weights beside those of the precision")
+          .flag(""),
+      attention<&Training::flash_attention>("flash or unfused").flag("KIND").otherwise("the stack's"),
+      choice<&Training::transport>("transport", "nccl, gloo or mpi").flag("NAME"),
+      choice<&Training::gradient_transport>("gradient_transport", "of data-parallel traffic alone (default: transport)")
+          .flag("NAME")
+          .otherwise("transport"),
+      other("stack", FieldKind::kObject, "what the training software does").of(stack_fields),
+      optional_choice<&Training::fp8_recipe>("fp8_recipe", "scales of the operands of precision fp8")
+          .flag("NAME", {"--fp8-recipe"})
+          .otherwise("the stack's; else delayed, mxfp8 on Blackwell"),
+      other("gradient_dtype", FieldKind::kChoice, "of the buffer that microbatches accumulate into")
+          .among(&element_format_names)
+          .flag("FORMAT", {"--main-grads-dtype"})
+          .otherwise("the stack's"),
+      custom<Training>("finetune", FieldKind::kObject, "what of the weights is trained", nullptr, &write_finetune)
+          .of(finetune_fields),
+      custom<Training>("preference", FieldKind::kObject, "training by preferences or rewards", nullptr,
+                       &write_preference)
+          .of(preference_fields),
+      other("overlap", FieldKind::kObject, "what runs beside computation").of(overlap_fields),
+      other("experts_dispatch", FieldKind::kObject, "how tokens reach their experts").of(dispatch_fields),
+      // Products of these two stay numbers.
+      quantity<&Training::tokens>("tokens", Dimension::kCount, "tokens of the whole run, such as 300B")
+          .up_to(1e18)
+          .flag("COUNT", {"--tokens"}),
+      quantity<&Training::price_per_gpu_hour>("price_per_gpu_hour", Dimension::kMoney, "price of a GPU hour")
+          .up_to(1e9)
+          .flag("DOLLARS", {"--price"}),
+      other("profile", FieldKind::kObject, "device profile (see: flopcast calibrate --help, flopcast catalog profiles)")
+          .flag("FILE|NAME", {"--profile"}),
+      custom<Training>("fitted", FieldKind::kObject, "how sure constants are that flopcast fit found", nullptr,
+                       &write_fitted),
+  };
+  // What a job says of its software is said to the stack.
+  static const Fields fields = [] {
+    Fields all = own;
+    for (Field& field : all) {
+      if (field.key == "optimizer_rank") field.write = &write_optimizer_rank;
+    }
+    for (Field field : software_fields()) {
+      field.read = nullptr;
+      field.write = nullptr;
+      field.fallback = nullptr;
+      field.otherwise = "the stack's";
+      all.push_back(field);
+    }
+    return all;
+  }();
+  return fields;
+}
+
+}  // namespace flopcast

@@ -1,0 +1,149 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reports/svg/canvas.hpp"
+#include "reports/timeline/span_text.hpp"
+#include "sim/forecast/forecast.hpp"
+#include "sim/run/run.hpp"
+#include "sim/timeline.hpp"
+
+namespace flopcast {
+
+struct SvgOptions : FigureStyle {
+  std::string title = {};       ///< empty: the timeline's own; none above several timelines
+  std::string subtitle = {};    ///< empty: ranks and makespan
+  bool show_transfers = false;  ///< lines from where a result was made to where it is needed
+};
+
+/// A figure as the pipeline papers draw it: one row a rank, time to the right, forward blue, backward orange (Okabe-Ito
+/// colours), later chunks of a rank lighter, idle light grey; gradient and pipeline streams are thin lanes below their
+/// rank's row, and the halves of an overlapped pair share the row's height. Weight gradients, sends and what follows
+/// the passes are hatched, and actions carry letter and number where all of their kind have room for them, so that a
+/// print in grey can be read; no text is smaller than kSmallestText. Every rectangle of at least 1.2 px tells its
+/// action, start and duration as a tooltip; smaller ones are drawn together, and below 0.2 px the action that takes
+/// most of 0.2 px stands for them. Valid XML, self-contained, the same bytes for the same input.
+std::string write_svg(const Timeline& timeline, const SvgOptions& options);
+/// One below the other over one time axis, so that lengths compare. They must share unit and tick (InternalError).
+std::string write_svg(const std::vector<Timeline>& timelines, const SvgOptions& options);
+
+struct TerminalOptions {
+  int width = 80;      ///< columns of the terminal, labels included
+  bool color = false;  ///< ANSI 256 colours, chosen to stay apart for colour-blind readers
+  bool ascii = false;  ///< nothing but ASCII
+  bool legend = true;  ///< what the signs mean, one line below the drawing
+};
+
+/// One row a rank, time to the right:
+///   rank 0 |0123······0─1─2─3─|
+///   rank 1 |·012 ...
+/// A forward is its microbatch number and blanks, a backward its number and a rule, input and weight gradients the
+/// number and I or W; every other kind its letter (span_text.hpp); a dot is idle. Chunks after the first of a rank are
+/// told apart by colour, and the odd ones by subscript digits where the terminal has them.
+///
+/// Numbered and exact when all times are multiples of a column and the drawing fits. Otherwise starts and ends are
+/// rounded to the nearest column. Where an action has no room for its number, every column is the letter of the kind
+/// that takes most of it. Numbers longer than their action shrink to their last digit, and the legend says so.
+/// Work on other streams shows where the compute stream is idle; the halves of an overlapped pair stand one after the
+/// other. The last line holds the scale. Ends with a newline; an empty timeline is its title and "nothing ran".
+std::string draw_timeline(const Timeline& timeline, const TerminalOptions& options);
+
+/// A value over time on each rank, drawn as one counter track a rank.
+struct TraceCounter {
+  struct Point {
+    Ticks time = 0;
+    double value = 0.0;  ///< holds from here to the next point
+  };
+  std::string name;                       ///< with its unit: "memory GiB"
+  std::string key;                        ///< what the value is of: "activations"
+  std::vector<std::vector<Point>> ranks;  ///< by pipeline rank, in order of time
+};
+
+struct TraceOptions {
+  /// One name a rank, "stage 3 (dp0 tp0) node 1"; empty: "rank 3".
+  std::vector<std::string> rank_names;
+  std::vector<TraceCounter> counters;
+  std::vector<std::pair<std::string, std::string>> other_data;  ///< tool, command …, beside the title
+  /// What actions consist of, drawn inside their slices as long as each takes, one after the other: compute,
+  /// recomputation, collectives inside the pass. They tell how much, not when. With more slices than this none is
+  /// drawn, and otherData says so.
+  PassParts inside;
+  std::size_t max_inside = 300'000;
+  /// Messages that share links of a fabric, drawn as a process of their own behind the ranks, a thread a row; none with
+  /// more messages than max_inside.
+  std::vector<SharedMessages> messages;
+  /// Perfetto slows down under many arrows: with more transfers than this none is drawn, and otherData says so.
+  std::size_t max_flows = 20'000;
+};
+
+/// What a forecast's trace shows beside its timeline: memory over time, what passes consist of, of how many GPUs a rank
+/// tells, and messages on shared links, with what each takes longer than alone.
+TraceOptions trace_options_of(const Forecast& forecast);
+
+/// JSON in Chrome's trace event format, for ui.perfetto.dev and chrome://tracing: a process a rank, a thread a stream
+/// (tid 0 compute, 2 pipeline, 3 gradient; the second half of an overlapped pair on tid 10), so that the slices of a
+/// thread never overlap; an X event a span named "F 5" (Perfetto colours by the name without its digits), arrows for
+/// transfers, counters where their value changes. Events are in order of time.
+///
+/// Times are microseconds with three decimals: whole nanoseconds, cut off. Slices end a nanosecond early, so that none
+/// overlaps the next where a reader adds start and duration as floating-point numbers. A unit of an abstract schedule
+/// is written as 1 us. Ticks must be a power of ten of their unit (InternalError).
+///
+/// An arrow leaves the slice that made the result 2 ns (2 thousandths of a unit; half the slice if that is less) before
+/// its end and enters the consuming slice at its start: inside both, so that readers which count whole nanoseconds bind
+/// it. The consuming slice is the first of its kind to start at or after the arrival. Transfers with either end in a
+/// slice without length, in whole nanoseconds, or in none, get no arrow.
+std::string write_chrome_trace(const Timeline& timeline, const TraceOptions& options);
+
+/// A transfer between the spans that made and need its result: indices into Timeline::ranks[transfer rank].
+struct Flow {
+  std::size_t transfer = 0;
+  std::size_t producer = 0;
+  std::size_t consumer = 0;
+};
+
+/// The transfers whose two ends are compute spans of some length, in order of transfers. An activation is consumed by a
+/// forward, a gradient by a full backward or an input gradient. Where an action occurs several times (more than one
+/// step), the latest one that ended by the transfer's start made it, and the first one to start from its end needs it.
+std::vector<Flow> bind_transfers(const Timeline& timeline);
+
+/// A step for simulators of packets: a Chakra execution trace of every device (MLCommons, schema/protobuf/et_def.proto
+/// 0.0.4: messages of protobuf, each behind its length), which ASTRA-sim reads beside the groups and the network below.
+///
+/// A device's trace is a chain in the order of its rank's actions. An action is its messages that arrive (COMM_RECV),
+/// its computation (COMP) with its collectives (COMM_COLL), and the messages that leave (COMM_SEND, at once). For
+/// --replay-only, `duration_micros` is how long a rank computes or waits, rounded; none where all of it is hidden.
+/// Sizes are buffers as nccl-tests prints them. Collectives of one axis in one pass are one node of their kind: tensor
+/// parallelism an all-reduce, with sequence parallelism an all-gather and a reduce-scatter; context parallelism an
+/// all-gather, ulysses an all-to-all; experts an all-to-all; sharded weights an all-gather. After the last action: the
+/// gradients (all-reduce, or reduce-scatter where they or the optimizer are sharded), the optimizer, and the sharded
+/// weights gathered again. Left out: what a pass hides of its collectives (they follow each other here), reductions of
+/// tied embeddings and of the gradient norm. Throws ConfigError for an asynchronous schedule, a rank that the job does
+/// not have, replicas of single stages, and layouts whose collectives have no such form: grids of tensor_parallel,
+/// folded experts, and parameter servers.
+std::string chakra_trace(const Forecast& forecast, int rank);
+
+/// JSON of ASTRA-sim's --comm-group-configuration: {"7": [0, 8], …}, the groups of all devices' collectives.
+std::string chakra_groups(const Forecast& forecast);
+
+/// YAML of ASTRA-sim's analytical --network-configuration: nodes as switches, the network cards of a device between
+/// them; bandwidths in GB/s (2^30) per direction, latencies in ns.
+std::string chakra_network(const Forecast& forecast);
+
+/// The life of a run of months, a row for each week (or hour, quarter of a day, day, four weeks, half a year: the
+/// shortest that needs at most 20 rows), and behind it the share of it that trained:
+///   week  1 |██▇████▅█…| 94 %
+/// A cell is as high as the share of its time that trained, in eighths, or in tenths as a digit where nothing but ASCII
+/// may be written (# for all); where one kind of loss takes more than half of a cell, its letter. Times count from the
+/// start of the run. What was trained in vain is drawn before the failure that made it so.
+std::string draw_life(const RunLife& life, const std::string& title, const TerminalOptions& options);
+
+/// The same as a figure: in each row the time that trained, with what was lost stacked over it by kind.
+std::string write_life_svg(const RunLife& life, const std::string& title, bool dark_mode = true);
+/// The figure as a page that loads nothing. `answer` is a line above it.
+std::string write_life_page(const RunLife& life, const std::string& title, const std::string& answer);
+
+}  // namespace flopcast
