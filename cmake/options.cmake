@@ -38,9 +38,10 @@ endif()
 if(FLOPCAST_STATIC_RUNTIME)
   add_link_options(-static-libstdc++ -static-libgcc)
 endif()
-if(NOT EMSCRIPTEN)
-  # A tenth less to compile than -O3, which is measured in few sources only: these ask for it (flopcast_hot_options).
-  string(REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
+if(NOT EMSCRIPTEN AND CMAKE_CXX_FLAGS_RELEASE STREQUAL "-O3 -DNDEBUG")
+  # Instead of CMake's own: a tenth less to compile than -O3, which is measured in few sources only, and these ask for it
+  # (flopcast_hot_options).
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 endif()
 if(EMSCRIPTEN)
   string(REPLACE "-O3" "-Oz" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")  # a page is sent before it runs

@@ -101,7 +101,7 @@ class RunFitter {
       for (const OwnRun& run : runs_) {
         const double time_s = time_of(run.job, names, posterior.at);
         rows.slopes.push_back(slopes(run.job, names, posterior.at, time_s));
-        rows.left.push_back(std::log(run.measured_s / time_s) + dot(rows.slopes.back(), posterior.at));
+        rows.left.push_back(std::log(run.measured_s / time_s) + dot_product(rows.slopes.back(), posterior.at));
       }
       const Vector before = std::exchange(posterior, robust_posterior(rows)).at;
       double moved = 0.0;
@@ -204,10 +204,10 @@ std::vector<Candidate> candidates_near(const std::vector<OwnRun>& runs, const Re
 // What measuring one with this noise takes off the variances of all.
 double gain_of(const Vector& measured, const std::vector<Candidate>& all, const Posterior& posterior, double noise) {
   const Vector along = posterior.times(measured);
-  const double scale = noise * noise + dot(measured, along);
+  const double scale = noise * noise + dot_product(measured, along);
   double gain = 0.0;
   for (const Candidate& other : all) {
-    const double shared = dot(other.slopes, along);
+    const double shared = dot_product(other.slopes, along);
     gain += shared * shared / scale;
   }
   return gain;

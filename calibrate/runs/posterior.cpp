@@ -18,7 +18,7 @@ Eigen::Map<const Vector> vector_of(const std::vector<double>& values) {
 
 }  // namespace
 
-double dot(const std::vector<double>& a, const std::vector<double>& b) {
+double dot_product(const std::vector<double>& a, const std::vector<double>& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
@@ -36,7 +36,7 @@ std::vector<double> Posterior::times(const std::vector<double>& slopes) const {
 }
 
 double Posterior::spread_along(const std::vector<double>& slopes) const {
-  return std::sqrt(std::max(0.0, dot(slopes, times(slopes))));
+  return std::sqrt(std::max(0.0, dot_product(slopes, times(slopes))));
 }
 
 Posterior robust_posterior(const RobustRows& rows) {

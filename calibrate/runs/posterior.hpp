@@ -33,6 +33,6 @@ struct RobustRows {
 /// Taylor, Robust statistical modeling using the t distribution, 1989).
 Posterior robust_posterior(const RobustRows& rows);
 
-double dot(const std::vector<double>& a, const std::vector<double>& b);
+double dot_product(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace flopcast

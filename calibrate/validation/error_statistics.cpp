@@ -14,6 +14,7 @@ namespace flopcast {
 
 namespace {
 
+// The error of a forecast that knows only FLOPs and the ideal pipeline; its one efficiency is the source's median.
 std::optional<double> naive_error(const std::vector<EvaluatedRow>& rows) {
   std::vector<double> efficiencies;
   for (const EvaluatedRow& row : rows) {

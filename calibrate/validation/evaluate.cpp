@@ -166,7 +166,6 @@ std::optional<OpenRow> evaluate_open(const PublishedRow& row, const std::string&
   return open;
 }
 
-// The error of a forecast that knows only FLOPs and the ideal pipeline; its one efficiency is the source's median.
 void compare_rows(const std::vector<const PublishedRow*>& published, SourceSummary& summary) {
   std::vector<ComparedRow> rows;
   for (std::size_t index = 0; index < published.size(); ++index) {

@@ -140,8 +140,8 @@ MappedRow map_row(const PublishedRow& row, const std::string& about);
 /// it.
 const std::vector<EmbeddedFile>& embedded_completions();
 
-/// What the words of a source mean in a job. Tables of rules, the first that fits wins; none knows a row's id, a file's
-/// name or a model's name.
+// What the words of a source mean in a job. Tables of rules, the first that fits wins; none knows a row's id, a file's
+// name or a model's name.
 
 /// The catalogue's name of a device: by memory size and generation ("A100 … 40 GB" -> "a100-40g").
 std::optional<std::string> device_of(const PublishedRow& row);

@@ -10,10 +10,10 @@
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/table.hpp"
-#include "calibrate/verdict/verdict.hpp"
 #include "cli/options/figure_options.hpp"
 #include "import/programs/launch.hpp"
 #include "reports/timeline/writers.hpp"
+#include "sim/files/compared_run.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/timeline.hpp"
 

@@ -122,7 +122,7 @@ struct RankPlace {
 ///
 /// An action waits for its input, runs, and hands its result on: to the neighbouring stage's rank by a send that never
 /// waits, or directly where that is the same rank. Receives are posted a few ahead, for each peer in the order in which
-/// it sends. A program without faults (sim/schedule/validate.hpp) therefore cannot deadlock. The halves of an
+/// it sends. A program without faults (sim/program/validate.hpp) therefore cannot deadlock. The halves of an
 /// overlapped pair run one after the other, forward first: one CPU core has nothing to overlap. Where the compute
 /// overlaps pairs, both wait for both inputs, and the results leave together. Spans tell what ran when, without pairs.
 class Executor {

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "model/cost/stage_costs.hpp"
 #include "sim/engine/engine.hpp"
 #include "sim/engine/task_graph.hpp"
 #include "sim/program/program.hpp"
@@ -14,6 +13,8 @@
 #include "sim/timeline.hpp"
 
 namespace flopcast {
+
+class CostsByStage;
 
 /// Which task makes the result of a stage's forward, and of its backward or input gradient, available to others.
 /// Four bytes per action; a look-up is one load.

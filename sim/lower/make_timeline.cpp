@@ -12,6 +12,7 @@
 
 #include "base/text/error.hpp"
 #include "model/cost/expert_costs.hpp"
+#include "model/cost/stage_costs.hpp"
 #include "sim/program/needs.hpp"
 
 namespace flopcast {

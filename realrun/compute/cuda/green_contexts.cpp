@@ -1,4 +1,4 @@
-#include "realrun/compute/cuda/gpu.hpp"
+#include "realrun/compute/cuda/runtime.hpp"
 
 #include <cuda.h>
 #include <fmt/format.h>
