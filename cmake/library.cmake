@@ -52,7 +52,7 @@ function(flopcast_cold_sources name)
   flopcast_sources_apart(${name} cold "${flopcast_cold_options}" ${ARGN})
 endfunction()
 
-# What a user waits for: searches, the engine, the planner.
+# What a user waits for: searches, the engine, the planner, months drawn, kernels of runs on CPUs.
 set(flopcast_hot_options "")
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT EMSCRIPTEN AND NOT FLOPCAST_SANITIZERS)
   set(flopcast_hot_options -O3)

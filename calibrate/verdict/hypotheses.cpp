@@ -153,7 +153,7 @@ Belief slow_link(const WhatIf& what_if) {
   return {
       found.explains_s, worth(found),
       fmt::format("links {} at {:.0f} % of their rate would make {} of the gap",
-                  is_inside ? "inside nodes" : "between nodes", 1e2 * found.factor, seconds_text(found.explains_s))};
+                  is_inside ? "inside nodes" : "between nodes", 1e2 * found.factor, time_in_seconds(found.explains_s))};
 }
 
 Belief clocks(const WhatIf& what_if) {
@@ -163,7 +163,7 @@ Belief clocks(const WhatIf& what_if) {
   return {needed.explains_s,
           fit_to_gap(needed.explains_s, what_if.gap_s(), what_if.time_s()) * plausible(needed.factor, kUsual),
           fmt::format("products at {:.0f} % of their rate would make {} of the gap", 1e2 * needed.factor,
-                      seconds_text(needed.explains_s))};
+                      time_in_seconds(needed.explains_s))};
 }
 
 Belief host_bound(const WhatIf& what_if) {
@@ -178,13 +178,13 @@ Belief host_bound(const WhatIf& what_if) {
   return {needed.explains_s,
           fit_to_gap(needed.explains_s, what_if.gap_s(), what_if.time_s()) * plausible(needed.factor, kUsual),
           fmt::format("{:.0f} us of host time a kernel would make {} of the gap", 1e6 * now * needed.factor,
-                      seconds_text(needed.explains_s))};
+                      time_in_seconds(needed.explains_s))};
 }
 
 Belief no_overlap(const WhatIf& what_if) {
   const double effect = what_if.effect_of(without_overlap(what_if.job()));
   return {effect, fit_to_gap(effect, what_if.gap_s(), what_if.time_s()),
-          fmt::format("without any overlap of communication the forecast is {} longer", seconds_text(effect))};
+          fmt::format("without any overlap of communication the forecast is {} longer", time_in_seconds(effect))};
 }
 
 Belief recomputed(const WhatIf& what_if) {
@@ -198,7 +198,7 @@ Belief recomputed(const WhatIf& what_if) {
   const double effect = what_if.effect_of(job);
   return {effect, fit_to_gap(effect, what_if.gap_s(), what_if.time_s()),
           fmt::format("{} everything again makes the forecast {} {}", more ? "computing" : "not computing",
-                      seconds_text(std::abs(effect)), more ? "longer" : "shorter")};
+                      time_in_seconds(std::abs(effect)), more ? "longer" : "shorter")};
 }
 
 Belief straggler(const WhatIf& what_if) {
@@ -213,7 +213,7 @@ Belief data_loader(const WhatIf& what_if) {
   constexpr double kUsual = 0.5;
   if (what_if.gap_s() <= 0.0) return {0.0, 0.0, "waiting for data makes no step shorter"};
   return {what_if.gap_s(), plausible(1.0 + what_if.gap_s() / what_if.time_s(), kUsual),
-          fmt::format("{} of waiting for a batch each step would make the gap", seconds_text(what_if.gap_s()))};
+          fmt::format("{} of waiting for a batch each step would make the gap", time_in_seconds(what_if.gap_s()))};
 }
 
 Belief memory_pressure(const WhatIf& what_if, const MemoryResult& memory) {
@@ -258,12 +258,12 @@ void hear_steps(const StepsOfLog& steps, Beliefs& beliefs) {
   constexpr double kDrift = 1.04;
   if (late > early * kDrift && tail < kSpiky) {
     say(beliefs[index_of(GapCause::kClocks)], 3.0,
-        fmt::format("steps grew from {} to {} along the log, as devices that become warm", seconds_text(early),
-                    seconds_text(late)));
+        fmt::format("steps grew from {} to {} along the log, as devices that become warm", time_in_seconds(early),
+                    time_in_seconds(late)));
   }
   if (tail > kSpiky || low < 1.0 / kSpiky) {
-    const std::string why = fmt::format("steps differ: 5th to 95th percentile {} to {}", seconds_text(steps.p5_s),
-                                        seconds_text(steps.p95_s));
+    const std::string why = fmt::format("steps differ: 5th to 95th percentile {} to {}", time_in_seconds(steps.p5_s),
+                                        time_in_seconds(steps.p95_s));
     say(beliefs[index_of(GapCause::kDataLoader)], 2.5, why);
     say(beliefs[index_of(GapCause::kMemoryPressure)], 2.5, why);
     for (const GapCause cause : {GapCause::kNoOverlap, GapCause::kRecompute, GapCause::kHostBound, GapCause::kClocks}) {
@@ -288,9 +288,9 @@ void hear_log(const TrainingLog& log, double gap_s, const Result& forecast, Beli
     if (data->longest_s > felt) {
       belief.explains_s = std::min(data->longest_s, std::max(gap_s, 0.0));
       say(belief, 20.0 * std::min(1.0, data->longest_s / std::max(gap_s, felt)),
-          fmt::format("the timer batch-generator takes {}", seconds_text(data->longest_s)));
+          fmt::format("the timer batch-generator takes {}", time_in_seconds(data->longest_s)));
     } else {
-      say(belief, 0.05, fmt::format("the timer batch-generator takes {} only", seconds_text(data->longest_s)));
+      say(belief, 0.05, fmt::format("the timer batch-generator takes {} only", time_in_seconds(data->longest_s)));
     }
   }
   double compute_spread = 0.0;
@@ -307,7 +307,7 @@ void hear_log(const TrainingLog& log, double gap_s, const Result& forecast, Beli
       belief.explains_s = std::min(compute_spread, std::max(gap_s, 0.0));
       say(belief, 15.0 * std::min(1.0, compute_spread / std::max(gap_s, felt)),
           fmt::format("passes of the slowest rank take {} longer than those of the fastest",
-                      seconds_text(compute_spread)));
+                      time_in_seconds(compute_spread)));
     } else {
       say(belief, 0.05, "passes take equally long on all ranks");
     }
@@ -404,8 +404,8 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
   const double by_links = std::clamp(longer, 0.0, more_exposed);
   set(GapCause::kSlowLink, by_links,
       fmt::format("the rank that waits {} communicates for {}, forecast {}",
-                  seen.waits_apart ? "most for messages on their way" : "least", seconds_text(seen.communication_s),
-                  seconds_text(traffic.total_s)));
+                  seen.waits_apart ? "most for messages on their way" : "least", time_in_seconds(seen.communication_s),
+                  time_in_seconds(traffic.total_s)));
   set(GapCause::kNoOverlap, std::min(lost, more_exposed - by_links),
       fmt::format("{:.0f} % of communication is hidden under computation, forecast {:.0f} %", 1e2 * seen.hidden_share,
                   1e2 * hidden));
@@ -427,12 +427,13 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
            : "the trace names no kernels of fused attention") +
           of_products);
   set(GapCause::kClocks, (1.0 - again) * more_compute,
-      fmt::format("kernels run for {} on the usual rank, {} {} than forecast", seconds_text(seen.compute_s),
-                  seconds_text(std::abs(seen.more_compute_s)), seen.more_compute_s < 0.0 ? "less" : "more") +
+      fmt::format("kernels run for {} on the usual rank, {} {} than forecast", time_in_seconds(seen.compute_s),
+                  time_in_seconds(std::abs(seen.more_compute_s)), seen.more_compute_s < 0.0 ? "less" : "more") +
           of_products);
   // Idle devices.
   const auto idle = [&](GapCause cause, IdleCause why, const char* what) {
-    set(cause, idle_of(seen, why), fmt::format("the device is idle for {} {}", seconds_text(idle_of(seen, why)), what));
+    set(cause, idle_of(seen, why),
+        fmt::format("the device is idle for {} {}", time_in_seconds(idle_of(seen, why)), what));
   };
   idle(GapCause::kDataLoader, IdleCause::kData, "while the host waits for data");
   idle(GapCause::kMemoryPressure, IdleCause::kMemory, "while the host allocates or frees device memory");
@@ -445,7 +446,7 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
       idle_of(seen, IdleCause::kData) < seen.leading_idle_s) {
     const double leading = std::min(seen.leading_idle_s, unknown);
     set(GapCause::kDataLoader, leading,
-        fmt::format("the device is idle for {} at the start of a step", seconds_text(leading)));
+        fmt::format("the device is idle for {} at the start of a step", time_in_seconds(leading)));
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "calibrate/verdict/trace_steps.hpp"
 #include "model/layout/rank_grid.hpp"
 
@@ -22,10 +23,6 @@ double median_of_values(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
-}
-
-std::string seconds_text(double seconds) {
-  return time_in_seconds(seconds);
 }
 
 namespace {
@@ -135,8 +132,8 @@ std::string slow_ranks_text(std::vector<RankExcess> ranks, double usual_s) {
   if (slow > kMostNamed) text += fmt::format(" and {} more", slow - kMostNamed);
   if (whole_node && slow > 1) text += fmt::format(", all of node {},", *slowest.forecast.node);
   text += fmt::format(" compute{} for {}, forecast {}; the usual rank for {} {} than forecast", slow > 1 ? "" : "s",
-                      seconds_text(slowest.compute_s), seconds_text(slowest.forecast.compute_s),
-                      seconds_text(std::abs(usual_s)), usual_s < 0.0 ? "less" : "more");
+                      time_in_seconds(slowest.compute_s), time_in_seconds(slowest.forecast.compute_s),
+                      time_in_seconds(std::abs(usual_s)), usual_s < 0.0 ? "less" : "more");
   return text;
 }
 
@@ -208,7 +205,7 @@ TracedFigures figures_of(const std::vector<TracedRank>& traces, const Forecast& 
     // Any of them may be that of the longest stage.
     figures.apart_s = std::max(0.0, figures.apart_s - forecasts.uneven_s());
     figures.slowest += fmt::format("; the traces tell no ranks, and stages differ by {} in the forecast",
-                                   seconds_text(forecasts.uneven_s()));
+                                   time_in_seconds(forecasts.uneven_s()));
   }
   for (std::size_t cause = 0; cause < kIdleCauses; ++cause) figures.idle_s[cause] = median_of_values(idles[cause]);
   if (backwards > 0.0) figures.forwards_per_backward = forwards / backwards;

@@ -142,8 +142,6 @@ TracedFigures figures_of(const std::vector<TracedRank>& traces, const Forecast& 
 
 /// 0 of none.
 double median_of_values(std::vector<double> values);
-/// A time as sentences of a verdict tell it.
-std::string seconds_text(double seconds);
 
 /// Every cause, the most believed first. Each explains a part x of the gap g; its belief grows with
 ///

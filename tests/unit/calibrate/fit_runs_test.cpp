@@ -1,6 +1,7 @@
 // Runs that our own forecasts stand for, of a device and software whose constants are known and not the catalogue's.
 
 #include "calibrate/runs/fit_runs.hpp"
+#include "calibrate/runs/posterior.hpp"
 
 #include <gtest/gtest.h>
 
@@ -196,6 +197,46 @@ TEST(LearningCurve, ErrsLessWithMoreRuns) {
     EXPECT_LT(curve[1].mape, curve[0].mape);
   }
   EXPECT_THROW(learning_curve(runs, {6}, RunChoice::kRandom, 1, no_files), ConfigError);
+}
+
+// By hand: covariance {4, 1; 1, 9} times (1, 2) is (6, 19), and (1, 2) · (6, 19) = 44.
+TEST(Posterior, SpreadsFollowTheCovariance) {
+  Posterior posterior;
+  posterior.at = {0.0, 0.0};
+  posterior.covariance = {4.0, 1.0, 1.0, 9.0};
+  EXPECT_EQ(posterior.times({1.0, 2.0}), (std::vector<double>{6.0, 19.0}));
+  EXPECT_DOUBLE_EQ(posterior.spread_along({1.0, 2.0}), std::sqrt(44.0));
+  EXPECT_DOUBLE_EQ(posterior.spread(1), 3.0);
+}
+
+// Rows that lie on the prior's mean have no residuals: each of n weighs (4 + 1) / 4, and the noise is what the prior's
+// rows leave of the usual one, so the precision is 1 / spread² + n · 5/4 / noise².
+TEST(Posterior, RowsWithoutResidualsAddTheirPrecision) {
+  RobustRows rows;
+  rows.slopes.assign(2, {1.0});
+  rows.left.assign(2, 0.0);
+  rows.distances.assign(2, 1.0);
+  rows.prior_spreads = {0.5};
+  rows.usual_noise = 0.1;
+  rows.prior_rows = 8.0;
+  const Posterior posterior = robust_posterior(rows);
+  const double noise = 0.1 * std::sqrt(8.0 / 10.0);
+  EXPECT_DOUBLE_EQ(posterior.at[0], 0.0);
+  EXPECT_DOUBLE_EQ(posterior.noise, noise);
+  EXPECT_NEAR(posterior.spread(0), 1.0 / std::sqrt(4.0 + 2.0 * 1.25 / (noise * noise)), 1e-12);
+}
+
+TEST(Posterior, AnOutlierCountsLittle) {
+  RobustRows rows;
+  rows.slopes.assign(6, {1.0});
+  rows.left = {0.2, 0.2, 0.2, 0.2, 0.2, 2.0};
+  rows.distances.assign(6, 1.0);
+  rows.prior_spreads = {10.0};
+  rows.usual_noise = 0.05;
+  rows.prior_rows = 8.0;
+  const Posterior posterior = robust_posterior(rows);
+  EXPECT_NEAR(posterior.at[0], 0.2, 0.05);
+  EXPECT_LT(posterior.weights[5], 0.1 * posterior.weights[0]);
 }
 
 }  // namespace
