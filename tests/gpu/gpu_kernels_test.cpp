@@ -131,6 +131,7 @@ void expect_losses(const TrainingPlan& plan, const std::string& what, GemmPrecis
   const std::vector<double> actual = mean_losses(on_virtual_gpus(plan, cuda::Partition::kStreams, precision));
   ASSERT_EQ(actual.size(), expected.size());
   for (std::size_t step = 0; step < expected.size(); ++step) {
+    record_error(std::abs(actual[step] / expected[step] - 1), tolerance);
     EXPECT_TRUE(std::abs(actual[step] - expected[step]) <= tolerance * expected[step])
         << what << ", step " << step << ": " << actual[step] << " for " << expected[step];
   }

@@ -1,4 +1,5 @@
 // A flopcast-run built with CUDA, where it has no GPU: it starts, does what needs none, and says what is missing.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -223,6 +224,58 @@ TEST(TorchLosses, WhatIsNotComparedIsSaid) {
     EXPECT_EQ(result.exit_code, kBadUsage);
     EXPECT_NE(result.standard_error.find(words), std::string::npos) << result.standard_error;
   }
+}
+
+// A row of tests/gpu/validate's tables: forecast, bytes and losses each have to hold.
+TEST(GpuTables, WhatARunMissesIsSaid) {
+  const auto result_of = [](const char* seconds, const char* bytes) {
+    return fmt::format(R"({{"iteration":{{"time_s":{}}},"bubble":{{"fraction":0.25}},"communication":{{"fraction":0,
+      "pp":{{"bytes_sent_per_rank":{}}}}},"breakdown":{{"tp_comm_s":0,"pp_comm_s":0.5,"dp_comm_s":0,"cp_comm_s":0,
+      "ep_comm_s":0}}}})",
+                       seconds, bytes);
+  };
+  const auto write = [&](const std::string& name, const char* seconds, const char* bytes, const char* loss) {
+    const std::string file = testing::TempDir() + "/tables_" + name + ".json";
+    write_text(file, fmt::format(R"({{"samples":[{{"dtype":"bf16"}}],"run":{{"complete":true,"failure":"",
+      "steps":[{{"loss":4.0}},{{"loss":{}}}]}},"comparison":{{"forecast":{},"measured":{}}}}})",
+                                 loss, result_of("1.0", "512"), result_of(seconds, bytes)));
+    return file;
+  };
+  const std::string script = (project_folder() / "tests/gpu/tables.py").string();
+  const std::string beside = write("beside", "2.0", "0", "3.0");
+  const auto row = [&](const std::string& file, std::vector<std::string> flags) {
+    std::vector<std::string> words = {"python3", script, "run", "a", file, "--beside", beside};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return run_command(words);
+  };
+  const CommandResult good = row(write("good", "1.04", "512", "3.03"), {"--most", "5"});
+  EXPECT_EQ(good.exit_code, 0) << good.standard_error;
+  EXPECT_EQ(good.standard_output,
+            "| a |  | 1.000000 | 1.040000 | -3.8 | 25.0 / 25.0 | 0.500000 / 0.500000 | 512 / 512 "
+            "| 3.03 | 1.0e-02 | measured |\n");
+  const std::pair<CommandResult, const char*> cases[] = {
+      {row(write("slow", "1.06", "512", "3.03"), {"--most", "5"}), "| measured; missed by more than 5 % |"},
+      {row(write("good", "1.04", "512", "3.03"), {"--most", "5", "--profiled", "1.2"}), "| 1.200000 | 1.000000 |"},
+      {row(write("bytes", "1.0", "513", "3.03"), {}), "| measured; bytes differ |"},
+      {row(write("far", "1.0", "512", "3.07"), {}), "| measured; losses differ by more than 2e-02 |"},
+      {row(write("nan", "1.0", "512", "null"), {}), "| measured; a loss is no number |"}};
+  for (const auto& [result, words] : cases) {
+    EXPECT_EQ(result.exit_code, 1) << result.standard_error;
+    EXPECT_NE(result.standard_output.find(words), std::string::npos) << result.standard_output;
+  }
+}
+
+TEST(TorchBlock, IsLeftOutWithoutPytorch) {
+  const std::string folder = testing::TempDir() + "/no_torch";
+  std::filesystem::create_directories(folder);
+  write_text(folder + "/torch.py", "raise OSError('libcudart.so.12: cannot open shared object file')\n");
+  CommandOptions options;
+  options.environment["PYTHONPATH"] = folder;
+  options.environment["PYTHONDONTWRITEBYTECODE"] = "1";
+  const CommandResult result = run_command(
+      {"python3", (project_folder() / "tests/gpu/torch_block.py").string(), "-o", folder + "/rows.json"}, options);
+  EXPECT_EQ(result.exit_code, kLeftOut) << result.standard_error;
+  EXPECT_EQ(result.standard_output, "left out: no PyTorch here (libcudart.so.12: cannot open shared object file)\n");
 }
 
 // Both meet where MPI has told them: what is missing then is the GPU.

@@ -1,164 +1,552 @@
-"""Times decoder blocks of a Llama under PyTorch, eager and compiled, beside flopcast's forecast of the same model.
+"""Times training steps of a few Llama and mixture-of-experts blocks under PyTorch, beside flopcast's forecast of them.
 
-One GPU, bf16 weights, no optimizer state but plain SGD: forward, backward and update of `--layers` blocks with embedding
-and head. Writes a JSON file and prints a Markdown table. Attention is torch's scaled_dot_product_attention.
+One GPU: forward, backward and AdamW of the blocks with embedding and head, in bf16 throughout, or by FSDP2 on one rank
+with weights in fp32. Eager and compiled, bf16 and fp8, batches of 1 to 8, sequences of 2k to 32k, with and without
+recomputation. Attention is torch's scaled_dot_product_attention; fp8 is torchao's where that is installed, else linears
+scaled by tensor as torchao's are; experts are multiplied by torch's grouped product where it has one, else one by one.
+
+Writes rows {id, job, measured, software} that `flopcast validate --published FOLDER` and `flopcast fit` read, and prints
+a table. Leaves with 1 where forecasts miss by more than MOST or a row fails, with 2 where flopcast refuses a job, with 77
+where PyTorch is missing or sees no GPU.
 """
 
 import argparse
+import contextlib
+import datetime
+import gc
 import json
+import pathlib
+import statistics
 import subprocess
 import sys
-import tempfile
+import time
+import traceback
 
-import torch
-from torch import nn
-from torch.nn import functional
+DIFFERS = 1
+BAD_INPUT = 2
+LEFT_OUT = 77
+# Mean error in percent that is allowed: of steps with the catalogue's figures and with a measured profile, of memory.
+MOST = {"catalogue": 12, "profile": 8, "memory": 6}
+GIB = 2.0**30
 
-
-class RmsNorm(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-
-    def forward(self, x):
-        wide = x.float()
-        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype) * self.weight
-
-
-def rotate(x, cosine, sine):
-    first, second = x.float().chunk(2, dim=-1)
-    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1).to(x.dtype)
+LLAMA = {"hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 32000}
+MIXTURE = {**LLAMA, "hidden": 2048, "heads": 16, "kv_heads": 4, "ffn": 8192,
+           "experts": {"count": 16, "top_k": 2, "ffn": 4096}}
+SMALL = {"hidden": 64, "heads": 4, "kv_heads": 2, "ffn": 128, "vocab": 256}
+SMALL_MIXTURE = {**SMALL, "experts": {"count": 4, "top_k": 2, "ffn": 64}}
 
 
-class Block(nn.Module):
-    def __init__(self, shape):
-        super().__init__()
-        self.shape = shape
-        hidden, head = shape["hidden"], shape["hidden"] // shape["heads"]
-        self.norm, self.mlp_norm = RmsNorm(hidden), RmsNorm(hidden)
-        self.query = nn.Linear(hidden, hidden, bias=False)
-        self.key = nn.Linear(hidden, shape["kv_heads"] * head, bias=False)
-        self.value = nn.Linear(hidden, shape["kv_heads"] * head, bias=False)
-        self.output = nn.Linear(hidden, hidden, bias=False)
-        self.gate = nn.Linear(hidden, shape["ffn"], bias=False)
-        self.up = nn.Linear(hidden, shape["ffn"], bias=False)
-        self.down = nn.Linear(shape["ffn"], hidden, bias=False)
-
-    def forward(self, x, cosine, sine):
-        batch, length, hidden = x.shape
-        heads, kv_heads = self.shape["heads"], self.shape["kv_heads"]
-
-        def split(y, count):
-            return y.view(batch, length, count, hidden // heads).transpose(1, 2)
-
-        h = self.norm(x)
-        query = rotate(split(self.query(h), heads), cosine, sine)
-        key = rotate(split(self.key(h), kv_heads), cosine, sine).repeat_interleave(heads // kv_heads, dim=1)
-        value = split(self.value(h), kv_heads).repeat_interleave(heads // kv_heads, dim=1)
-        y = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.output(y.transpose(1, 2).reshape(batch, length, hidden))
-        h = self.mlp_norm(x)
-        return x + self.down(functional.silu(self.gate(h)) * self.up(h))
+def case(name, shape, layers, batch, length, precision="bf16", compiled=False, recompute=False, fsdp=False):
+    return {"name": name, "shape": shape, "layers": layers, "batch": batch, "length": length, "precision": precision,
+            "compiled": compiled, "recompute": recompute, "fsdp": fsdp}
 
 
-class Llama(nn.Module):
-    def __init__(self, shape):
-        super().__init__()
-        self.embedding = nn.Embedding(shape["vocab"], shape["hidden"])
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape["layers"]))
-        self.norm = RmsNorm(shape["hidden"])
-        self.head = nn.Linear(shape["hidden"], shape["vocab"], bias=False)
-        half = shape["hidden"] // shape["heads"] // 2
-        angles = torch.outer(torch.arange(shape["length"]), 5e5 ** (-torch.arange(half) / half))
-        self.register_buffer("cosine", angles.cos(), persistent=False)
-        self.register_buffer("sine", angles.sin(), persistent=False)
+# What tells most comes first: a run whose time is up has the beginning.
+CASES = [
+    case("llama", LLAMA, 4, 4, 4096),
+    case("llama", LLAMA, 4, 4, 4096, compiled=True),
+    case("mixture", MIXTURE, 4, 4, 4096),
+    case("llama", LLAMA, 4, 4, 4096, precision="fp8", compiled=True),
+    case("llama", LLAMA, 4, 4, 4096, fsdp=True),
+    case("llama", LLAMA, 4, 1, 2048),
+    case("llama", LLAMA, 4, 8, 2048, compiled=True),
+    case("llama", LLAMA, 4, 8, 4096, recompute=True),
+    case("llama", LLAMA, 2, 1, 32768),
+    case("mixture", MIXTURE, 4, 4, 4096, compiled=True),
+    case("llama", LLAMA, 4, 4, 4096, compiled=True, fsdp=True),
+    case("llama", LLAMA, 4, 8, 2048, precision="fp8", compiled=True),
+    case("llama", LLAMA, 4, 4, 4096, precision="fp8"),
+    case("llama", LLAMA, 4, 1, 8192),
+    case("llama", LLAMA, 2, 1, 32768, compiled=True, recompute=True),
+    case("mixture", MIXTURE, 4, 8, 2048, recompute=True),
+    case("mixture", MIXTURE, 4, 1, 8192),
+    case("llama", LLAMA, 4, 2, 16384, recompute=True),
+    case("llama", LLAMA, 4, 8, 2048),
+    case("mixture", MIXTURE, 4, 4, 4096, fsdp=True),
+]
+SMALL_CASES = [
+    case("llama", SMALL, 2, 2, 32),
+    case("llama", SMALL, 2, 2, 32, compiled=True),
+    case("mixture", SMALL_MIXTURE, 2, 2, 32, recompute=True),
+    case("llama", SMALL, 2, 2, 32, precision="fp8"),
+    case("llama", SMALL, 2, 2, 32, fsdp=True),
+]
 
-    def forward(self, tokens, targets):
-        x = self.embedding(tokens)
-        for block in self.blocks:
-            x = block(x, self.cosine, self.sine)
-        logits = self.head(self.norm(x))
-        return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+def title(one):
+    words = [one["name"], f"{one['layers']}l", f"b{one['batch']}", f"s{one['length']}", one["precision"]]
+    words += [word for word in ("compiled", "recompute", "fsdp") if one[word]]
+    return "-".join(words)
 
 
-def measure(shape, compiled, repetitions):
-    """Median seconds of a step, peak GiB allocated and reserved, and every step's time."""
+def row_of(one, device, grouped):
+    """What a user would give to forecast the step, in the words of rows of one's own."""
+    shape = one["shape"]
+    model = {**shape, "layers": one["layers"], "sequence_length": one["length"], "norm": "rmsnorm", "gated_mlp": True,
+             "biases": False, "positions": "rotary", "tied_embeddings": False}
+    layout = {"micro_batch_size": one["batch"], "global_batch_size": one["batch"],
+              "recompute": "full" if one["recompute"] else "none"}
+    training = {"precision": one["precision"], "optimizer": "adam"}
+    software = {"stack": "torchtitan", "compile": one["compiled"]}
+    if one["fsdp"]:
+        layout.update(data_parallel="fsdp", zero=3)
+    else:
+        training.update(master_weights=False, gradient_dtype="bf16", moment_dtype="bf16")
+    if one["precision"] == "fp8":
+        software.update(fp8_recipe="tensorwise", fp8_parameters=False)
+    if "experts" in shape:
+        software["grouped_kernel"] = "one" if grouped else "per_expert"
+    return {"id": title(one), "source": "tests/gpu/torch_block.py",
+            "job": {"model": model, "cluster": {"name": "one-gpu", "device": device}, "layout": layout,
+                    "training": training},
+            "software": software, "note": "peak memory as reserved"}
+
+
+def forecast(arguments, row, profile=None):
+    job = {**row["job"], "training": {**row["job"]["training"], **row["software"]}}
+    command = [arguments.flopcast, "simulate", "-", "--format", "json"] + (["--profile", profile] if profile else [])
+    answer = subprocess.run(command, input=json.dumps(job), text=True, capture_output=True, check=False)
+    if answer.returncode not in (0, 3):
+        print(f"error: {row['id']}: flopcast leaves with {answer.returncode}: {answer.stderr.strip()}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    result = json.loads(answer.stdout)
+    memory = result["memory"]
+    return {"iteration_s": result["iteration"]["time_s"], "interval": result.get("step_time_interval"),
+            "allocated_gib": memory["peak_gib"], "reserved_gib": memory["reserved_gib"],
+            "shown_gib": memory["shown_gib"]}
+
+
+class NotHere(Exception):
+    """This PyTorch, or this GPU, lacks what a case needs."""
+
+
+def build_modules():
+    """Modules need torch's classes; they are made once torch is there."""
+
+    class RmsNorm(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(width))
+
+        def forward(self, x):
+            wide = x.float()
+            return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype) * self.weight
+
+    def rotate(x, cosine, sine):
+        first, second = x.float().chunk(2, dim=-1)
+        return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1).to(x.dtype)
+
+    def attend(query, key, value):
+        if hasattr(functional, "scaled_dot_product_attention"):
+            return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        # PyTorch before 2.0.
+        scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        return scores.masked_fill(later, float("-inf")).softmax(-1) @ value
+
+    class Attention(nn.Module):
+        def __init__(self, shape):
+            super().__init__()
+            hidden, self.heads, self.kv_heads = shape["hidden"], shape["heads"], shape["kv_heads"]
+            self.width = hidden // self.heads
+            self.query = nn.Linear(hidden, hidden, bias=False)
+            self.key = nn.Linear(hidden, self.kv_heads * self.width, bias=False)
+            self.value = nn.Linear(hidden, self.kv_heads * self.width, bias=False)
+            self.output = nn.Linear(hidden, hidden, bias=False)
+
+        def forward(self, x, cosine, sine):
+            batch, length, hidden = x.shape
+
+            def split(y, count):
+                return y.view(batch, length, count, self.width).transpose(1, 2)
+
+            shared = self.heads // self.kv_heads
+            query = rotate(split(self.query(x), self.heads), cosine, sine)
+            key = rotate(split(self.key(x), self.kv_heads), cosine, sine).repeat_interleave(shared, dim=1)
+            value = split(self.value(x), self.kv_heads).repeat_interleave(shared, dim=1)
+            y = attend(query, key, value)
+            return self.output(y.transpose(1, 2).reshape(batch, length, hidden))
+
+    class Mlp(nn.Module):
+        def __init__(self, shape):
+            super().__init__()
+            self.gate = nn.Linear(shape["hidden"], shape["ffn"], bias=False)
+            self.up = nn.Linear(shape["hidden"], shape["ffn"], bias=False)
+            self.down = nn.Linear(shape["ffn"], shape["hidden"], bias=False)
+
+        def forward(self, x):
+            return self.down(functional.silu(self.gate(x)) * self.up(x))
+
+    class Experts(nn.Module):
+        def __init__(self, shape, grouped):
+            super().__init__()
+            experts, hidden = shape["experts"], shape["hidden"]
+            self.count, self.top_k, self.grouped = experts["count"], experts["top_k"], grouped
+            self.router = nn.Linear(hidden, self.count, bias=False)
+
+            def weights(inputs, outputs):
+                return nn.Parameter(torch.randn(self.count, outputs, inputs) / inputs**0.5)
+
+            self.gate, self.up = weights(hidden, experts["ffn"]), weights(hidden, experts["ffn"])
+            self.down = weights(experts["ffn"], hidden)
+
+        def multiply(self, rows, weights, ends, counts):
+            if self.grouped:
+                return torch._grouped_mm(rows, weights.transpose(-2, -1), offs=ends)
+            return torch.cat([functional.linear(part, weight) for part, weight in zip(rows.split(counts), weights)])
+
+        def forward(self, x):
+            tokens = x.flatten(0, 1)
+            scores, chosen = self.router(tokens).float().softmax(-1).topk(self.top_k, dim=-1)
+            scores = scores / scores.sum(-1, keepdim=True)
+            order = chosen.flatten().argsort(stable=True)
+            # bincount would wait for the GPU.
+            of_expert = torch.histc(chosen.flatten().float(), bins=self.count, min=0, max=self.count).to(torch.int64)
+            ends = of_expert.cumsum(0).to(torch.int32)
+            counts = None if self.grouped else of_expert.tolist()
+            rows = tokens[order // self.top_k]
+            inner = functional.silu(self.multiply(rows, self.gate, ends, counts))
+            inner = inner * self.multiply(rows, self.up, ends, counts)
+            outputs = self.multiply(inner, self.down, ends, counts)
+            outputs = outputs * scores.flatten()[order].unsqueeze(-1).to(outputs.dtype)
+            return torch.zeros_like(tokens).index_add(0, order // self.top_k, outputs).view_as(x)
+
+    class Block(nn.Module):
+        def __init__(self, shape, grouped):
+            super().__init__()
+            self.norm, self.mlp_norm = RmsNorm(shape["hidden"]), RmsNorm(shape["hidden"])
+            self.attention = Attention(shape)
+            self.mlp = Experts(shape, grouped) if "experts" in shape else Mlp(shape)
+
+        def forward(self, x, cosine, sine):
+            x = x + self.attention(self.norm(x), cosine, sine)
+            return x + self.mlp(self.mlp_norm(x))
+
+    class Network(nn.Module):
+        def __init__(self, one, grouped):
+            super().__init__()
+            shape = one["shape"]
+            self.recompute = one["recompute"]
+            self.embedding = nn.Embedding(shape["vocab"], shape["hidden"])
+            self.blocks = nn.ModuleList(Block(shape, grouped) for _ in range(one["layers"]))
+            self.norm = RmsNorm(shape["hidden"])
+            self.head = nn.Linear(shape["hidden"], shape["vocab"], bias=False)
+            half = shape["hidden"] // shape["heads"] // 2
+            angles = torch.outer(torch.arange(one["length"]), 5e5 ** (-torch.arange(half) / half))
+            self.register_buffer("cosine", angles.cos(), persistent=False)
+            self.register_buffer("sine", angles.sin(), persistent=False)
+
+        def forward(self, tokens, targets):
+            x = self.embedding(tokens)
+            for block in self.blocks:
+                if self.recompute:
+                    x = checkpoint(block, x, self.cosine, self.sine, use_reentrant=False)
+                else:
+                    x = block(x, self.cosine, self.sine)
+            logits = self.head(self.norm(x))
+            return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+    return Network
+
+
+def to_float8(x, dtype):
+    """Scaled by the largest magnitude: the numbers, and what multiplies them back."""
+    scale = x.abs().amax().float().clamp(min=1e-12) / torch.finfo(dtype).max
+    return (x.float() / scale).to(dtype), scale
+
+
+def own_float8_linear():
+    """y = x·wT and its gradients in 8 bits by cuBLASLt: e4m3, gradients e5m2, a scale each tensor."""
+
+    def product(a, b_transposed):
+        """a·b of (numbers, scale), the second given as rows of its columns: the layout cuBLASLt multiplies."""
+        return torch._scaled_mm(a[0], b_transposed[0].t(), scale_a=a[1], scale_b=b_transposed[1],
+                                out_dtype=torch.bfloat16, use_fast_accum=True)
+
+    def flipped(a):
+        return a[0].t().contiguous(), a[1]
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            ctx.save_for_backward(x, weight)
+            return product(to_float8(x, torch.float8_e4m3fn), to_float8(weight, torch.float8_e4m3fn))
+
+        @staticmethod
+        def backward(ctx, gradient):
+            x, weight = (to_float8(saved, torch.float8_e4m3fn) for saved in ctx.saved_tensors)
+            gradient = to_float8(gradient.contiguous(), torch.float8_e5m2)
+            return product(gradient, flipped(weight)), product(flipped(gradient), flipped(x))
+
+    class Float8Linear(nn.Linear):
+        def forward(self, x):
+            return Product.apply(x.flatten(0, -2), self.weight).view(*x.shape[:-1], self.out_features)
+
+    return Float8Linear
+
+
+def with_float8(model):
+    """The linears of blocks multiply 8 bits; says whose they are."""
+    if not (on_gpu and hasattr(torch, "_scaled_mm") and torch.cuda.get_device_capability() >= (8, 9)):
+        raise NotHere("no products of 8 bits")
+    try:
+        from torchao.float8 import convert_to_float8_training
+    except ImportError:
+        kind = own_float8_linear()
+        for block in model.blocks:
+            for module in block.modules():
+                if isinstance(module, nn.Linear):
+                    module.__class__ = kind
+        return "torch._scaled_mm"
+    convert_to_float8_training(model, module_filter_fn=lambda _, name: name.startswith("blocks."))
+    return "torchao"
+
+
+def with_fsdp(model):
+    if not on_gpu:
+        raise NotHere("FSDP2 needs a GPU here")
+    try:
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    except ImportError as error:
+        raise NotHere(f"no FSDP2: {error}") from error
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("nccl", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for block in model.blocks:
+        fully_shard(block, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
+
+
+def has_grouped_product():
+    """Whether experts can be multiplied by one kernel, forward and backward, tried on a small product."""
+    if not (on_gpu and hasattr(torch, "_grouped_mm")):
+        return False
+    try:
+        rows = torch.randn(64, 32, device=device, dtype=torch.bfloat16, requires_grad=True)
+        weights = torch.randn(2, 48, 32, device=device, dtype=torch.bfloat16, requires_grad=True)
+        ends = torch.tensor([27, 64], device=device, dtype=torch.int32)
+        result = torch._grouped_mm(rows, weights.transpose(-2, -1), offs=ends)
+        result.sum().backward()
+        expected = torch.cat((rows[:27] @ weights[0].t(), rows[27:] @ weights[1].t()))
+        return bool(torch.allclose(result.float(), expected.float(), atol=0.2)) and weights.grad is not None
+    except RuntimeError:
+        return False
+
+
+def measure(one, grouped, repetitions):
+    """Median seconds of a step and what memory it took, with every step's time."""
     torch.manual_seed(1)
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    model = Llama(shape).cuda().bfloat16()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    step_of = torch.compile(model) if compiled else model
-    tokens = torch.randint(shape["vocab"], (shape["batch"], shape["length"]), device="cuda")
-    times = []
-    for repetition in range(repetitions + 3):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        step_of(tokens, tokens).backward()
+    software = {}
+    model = network(one, grouped).to(device)
+    if not one["fsdp"]:
+        model = model.bfloat16()
+    if one["precision"] == "fp8":
+        software["fp8"] = with_float8(model)
+    if one["fsdp"]:
+        with_fsdp(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **({"fused": True} if on_gpu else {}))
+    if one["compiled"]:
+        if not hasattr(torch, "compile"):
+            raise NotHere("no torch.compile")
+        for block in model.blocks:
+            block.forward = torch.compile(block.forward)
+    tokens = torch.randint(one["shape"]["vocab"], (one["batch"], one["length"] + 1), device=device)
+    inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+    def step():
+        model(inputs, targets).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        end.record()
+
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    for _ in range(3):
+        step()
+    # As in training, the host does not wait for the end of a step.
+    if on_gpu:
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(repetitions + 1)]
         torch.cuda.synchronize()
-        if repetition >= 3:
-            times.append(begin.elapsed_time(end) / 1e3)
-    gib = 2.0**30
-    return {
-        "step_s": sorted(times)[len(times) // 2],
-        "allocated_gib": torch.cuda.max_memory_allocated() / gib,
-        "reserved_gib": torch.cuda.max_memory_reserved() / gib,
-        "steps_s": times,
-    }
+        marks[0].record()
+        for mark in marks[1:]:
+            step()
+            mark.record()
+        torch.cuda.synchronize()
+        times = [begin.elapsed_time(end) / 1e3 for begin, end in zip(marks, marks[1:])]
+        free, whole = torch.cuda.mem_get_info()
+        memory = {"peak_memory_gib": torch.cuda.max_memory_reserved() / GIB,
+                  "allocated_gib": torch.cuda.max_memory_allocated() / GIB, "shown_gib": (whole - free) / GIB}
+    else:
+        times, memory = [], {}
+        for _ in range(repetitions):
+            begin = time.perf_counter()
+            step()
+            times.append(time.perf_counter() - begin)
+    return {"iteration_s": statistics.median(times), **memory, "steps_s": times}, software
 
 
-def forecast(flopcast, device, shape, compiled):
-    job = {
-        "model": {
-            "layers": shape["layers"], "hidden": shape["hidden"], "heads": shape["heads"],
-            "kv_heads": shape["kv_heads"], "ffn": shape["ffn"], "vocab": shape["vocab"],
-            "sequence_length": shape["length"], "norm": "rmsnorm", "gated_mlp": True, "biases": False,
-            "positions": "rotary", "tied_embeddings": False,
-        },
-        "cluster": {"name": "one-gpu", "device": device},
-        "layout": {"micro_batch_size": shape["batch"], "global_batch_size": shape["batch"]},
-        "training": {"precision": "bf16", "optimizer": "sgd", "stack": {"name": "accelerate", "compile": compiled}},
-    }
-    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
-        json.dump(job, file)
-        file.flush()
-        answer = subprocess.run([flopcast, "simulate", file.name, "--format", "json"], text=True, capture_output=True,
-                                check=False)
-    if answer.returncode not in (0, 3):
-        sys.exit(f"flopcast: {answer.stderr.strip()}")
-    result = json.loads(answer.stdout)
-    return {"step_s": result["iteration"]["time_s"], "interval": result.get("step_time_interval")}
+class Clocks:
+    """Clock (MHz) and power (W) while something runs, by nvidia-smi four times a second; nothing where it is missing."""
+
+    def __init__(self):
+        self.process = None
+        if on_gpu:
+            with contextlib.suppress(OSError):
+                self.process = subprocess.Popen(
+                    ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits", "-lms", "250"],
+                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def medians(self):
+        if self.process is None:
+            return {}
+        self.process.terminate()
+        values = []
+        for line in self.process.communicate()[0].splitlines():
+            with contextlib.suppress(ValueError):
+                values.append([float(word) for word in line.split(",")])
+        values = [value for value in values if len(value) == 2]
+        if not values:
+            return {}
+        clock, power = zip(*values)
+        return {"clock_mhz": statistics.median(clock), "power_w": statistics.median(power)}
+
+
+def measure_row(row, one, grouped, repetitions):
+    """Fills in what was measured, or says why nothing was."""
+    clocks = Clocks()
+    try:
+        row["measured"], of_case = measure(one, grouped, repetitions)
+        row["libraries"] = {**libraries(), **of_case}
+    except NotHere as reason:
+        row["left_out"] = str(reason)
+    except Exception as error:  # of PyTorch's, any kind: what it cannot compile or multiply is told, and the rest goes on
+        # Out of memory is a measurement.
+        if "out of memory" in str(error):
+            row["measured"] = {"oom": True}
+        else:
+            row["failed"] = f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0][:200]}"
+            traceback.print_exc()
+    row["clocks"] = clocks.medians()
+    gc.collect()
+    if on_gpu:
+        torch.cuda.empty_cache()
+    if hasattr(torch, "_dynamo"):
+        torch._dynamo.reset()
+
+
+def libraries():
+    found = {"torch": torch.__version__}
+    if on_gpu:
+        found.update(cuda=torch.version.cuda, gpu=torch.cuda.get_device_name())
+    return found
+
+
+def percent(told, seen):
+    return 100 * (told / seen - 1)
+
+
+def table_of(rows):
+    """Markdown: each row's step and memory beside what was forecast."""
+    lines = ["| row | forecast (s) | by the profile (s) | measured (s) | error % | profile % | reserved, forecast (GiB) "
+             "| measured (GiB) | error % | |", "|---|--:|--:|--:|--:|--:|--:|--:|--:|---|"]
+    for row in rows:
+        told, profiled, seen = row["forecast"], row.get("by_profile"), row.get("measured", {})
+        cells = [row["id"], f"{told['iteration_s']:.4f}", f"{profiled['iteration_s']:.4f}" if profiled else ""]
+        if "iteration_s" in seen:
+            cells += [f"{seen['iteration_s']:.4f}", f"{percent(told['iteration_s'], seen['iteration_s']):+.1f}",
+                      f"{percent(profiled['iteration_s'], seen['iteration_s']):+.1f}" if profiled else ""]
+        else:
+            cells += ["", "", ""]
+        cells.append(f"{told['reserved_gib']:.1f}")
+        if "peak_memory_gib" in seen:
+            cells += [f"{seen['peak_memory_gib']:.1f}",
+                      f"{percent(told['reserved_gib'], seen['peak_memory_gib']):+.1f}"]
+        else:
+            cells += ["", ""]
+        why = f"failed: {row['failed']}" if "failed" in row else row.get("left_out", "")
+        cells.append("out of memory" if seen.get("oom") else why.replace("|", "/"))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def mean_errors(rows):
+    """Mean absolute errors in percent, by what was forecast."""
+    timed = [row for row in rows if "iteration_s" in row.get("measured", {})]
+    errors = {"catalogue": [percent(row["forecast"]["iteration_s"], row["measured"]["iteration_s"]) for row in timed],
+              "profile": [percent(row["by_profile"]["iteration_s"], row["measured"]["iteration_s"]) for row in timed
+                          if "by_profile" in row],
+              "memory": [percent(row["forecast"]["reserved_gib"], row["measured"]["peak_memory_gib"]) for row in timed
+                         if "peak_memory_gib" in row["measured"]]}
+    return {what: statistics.mean(abs(error) for error in values) for what, values in errors.items() if values}
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--flopcast", default="./flopcast", help="the program that forecasts")
+    parser.add_argument("--device", default="h200", help="the GPU, by the catalogue's name")
+    parser.add_argument("--profile", help="a device profile, for a second forecast")
+    parser.add_argument("--repetitions", type=int, default=15, help="steps that count (15)")
+    parser.add_argument("--seconds", type=float, default=240, help="no row begins later than this (240)")
+    parser.add_argument("--small", action="store_true", help="tiny networks, on a CPU too; errors are not judged")
+    parser.add_argument("--dry-run", action="store_true", help="forecasts only, without PyTorch")
+    parser.add_argument("-o", dest="output", required=True, help="JSON file for the rows")
+    return parser.parse_args()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--flopcast", default="./flopcast")
-    parser.add_argument("--device", default="h200")
-    parser.add_argument("--repetitions", type=int, default=15)
-    parser.add_argument("-o", dest="output", required=True)
-    arguments = parser.parse_args()
+    arguments = parse_arguments()
+    began = time.monotonic()
+    if torch is None and not arguments.dry_run:
+        print(f"left out: no PyTorch here ({missing})")
+        sys.exit(LEFT_OUT)
+    if not (on_gpu or arguments.small or arguments.dry_run):
+        print("left out: PyTorch sees no GPU")
+        sys.exit(LEFT_OUT)
+    grouped = not arguments.dry_run and has_grouped_product()
+    meta = {"about": "Steps under PyTorch on one GPU, written by tests/gpu/torch_block.py; peak_memory_gib is what the "
+                     "allocator reserved, shown_gib what nvidia-smi would show.",
+            "date": datetime.date.today().isoformat()}
     rows = []
-    for layers, batch, length in ((4, 4, 4096), (4, 1, 4096), (8, 2, 2048)):
-        shape = {"layers": layers, "hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 32000,
-                 "length": length, "batch": batch}
-        for compiled in (False, True):
-            row = {"shape": shape, "compiled": compiled,
-                   "forecast": forecast(arguments.flopcast, arguments.device, shape, compiled)}
-            row["measured"] = measure(shape, compiled, arguments.repetitions)
-            rows.append(row)
-            with open(arguments.output, "w", encoding="utf-8") as file:
-                json.dump({"torch": torch.__version__, "gpu": torch.cuda.get_device_name(), "rows": rows}, file)
-    print("| layers | batch | length | compiled | forecast (s) | measured (s) | error % | reserved (GiB) |")
-    print("|--:|--:|--:|---|--:|--:|--:|--:|")
-    for row in rows:
-        shape, told, seen = row["shape"], row["forecast"]["step_s"], row["measured"]["step_s"]
-        print(f"| {shape['layers']} | {shape['batch']} | {shape['length']} | {'yes' if row['compiled'] else 'no'} | "
-              f"{told:.4f} | {seen:.4f} | {100 * (told / seen - 1):+.1f} | {row['measured']['reserved_gib']:.1f} |")
+    for one in SMALL_CASES if arguments.small else CASES:
+        row = row_of(one, arguments.device, grouped)
+        row["date"] = meta["date"]
+        row["forecast"] = forecast(arguments, row)
+        if arguments.profile:
+            row["by_profile"] = forecast(arguments, row, arguments.profile)
+        if arguments.dry_run:
+            row["left_out"] = "dry run"
+        elif time.monotonic() - began > arguments.seconds:
+            row["left_out"] = "no time"
+        else:
+            print(f"{row['id']} ({time.monotonic() - began:.0f} s)", file=sys.stderr)
+            measure_row(row, one, grouped, arguments.repetitions)
+        rows.append(row)
+        # Rows are what was measured; readers of rows want nothing else.
+        document = {"meta": meta, "rows": [row for row in rows if "measured" in row],
+                    "left_out": [row for row in rows if "measured" not in row]}
+        pathlib.Path(arguments.output).write_text(json.dumps(document, indent=1), encoding="utf-8")
+    print(table_of(rows))
+    errors = mean_errors(rows)
+    judged = "" if arguments.small else " (allowed: {})"
+    for what, error in errors.items():
+        print(f"\nMean error, {what}: {error:.1f} %{judged.format(MOST[what])}")
     print()
+    missed = not arguments.small and any(error > MOST[what] for what, error in errors.items())
+    broken = any("failed" in row for row in rows) or not (arguments.dry_run or any("measured" in row for row in rows))
+    sys.exit(DIFFERS if missed or broken else 0)
 
+
+missing, on_gpu, device = "", False, "cpu"
+try:
+    import torch
+    from torch import nn
+    from torch.nn import functional
+    from torch.utils.checkpoint import checkpoint
+
+    on_gpu = torch.cuda.is_available()
+    device = "cuda" if on_gpu else "cpu"
+    network = build_modules()
+except (ImportError, OSError) as error:  # OSError: a library of PyTorch's that cannot be loaded
+    torch, missing = None, str(error).split("\n", maxsplit=1)[0]
 
 if __name__ == "__main__":
     main()

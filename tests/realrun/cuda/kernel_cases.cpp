@@ -1,5 +1,6 @@
 #include "tests/realrun/cuda/kernel_cases.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -73,6 +74,7 @@ class Comparison {
   void expect_equal(const Tensor<float>& host, const Tensor<float>& device, const std::string& what,
                     double tolerance) const {
     const double off = error(host, device);
+    record_error(off, tolerance);
     // Written so that NaN fails.
     EXPECT_TRUE(off <= tolerance) << what << ": relative error " << off << " of " << host.rows() << " × "
                                   << host.columns();
@@ -106,6 +108,19 @@ MatrixView<float> target(Tensor<float>& tensor) {
 }
 
 }  // namespace
+
+void record_error(double error, double tolerance) {
+  static const testing::TestInfo* of = nullptr;
+  static double largest = 0;
+  const testing::TestInfo* running = testing::UnitTest::GetInstance()->current_test_info();
+  if (running != of) largest = -1;
+  of = running;
+  // NaN is larger than all, and stays.
+  if (!(error > largest * tolerance) && !std::isnan(error)) return;
+  largest = error / tolerance;
+  testing::Test::RecordProperty("error", fmt::format("{:.1e}", error));
+  testing::Test::RecordProperty("tolerance", fmt::format("{:.0e}", tolerance));
+}
 
 void check_products(const KernelsUnderTest& test) {
   for (unsigned form = 0; form < 8; ++form) {

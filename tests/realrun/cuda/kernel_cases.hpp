@@ -18,8 +18,12 @@ struct KernelsUnderTest {
   void* stream = nullptr;           ///< of the device's computation
 };
 
+/// Keeps, as properties of the running test, the error that is the largest share of its tolerance: "error" and
+/// "tolerance". tests/gpu/validate makes a table of them.
+void record_error(double error, double tolerance);
+
 // Each compares one kernel with the host's on random inputs, by ‖result − expected‖ / ‖expected‖. Results are poisoned
-// before, and NaN never passes. Fails the running test.
+// before, and NaN never passes. Fails the running test, and records how far off it was.
 
 void check_products(const KernelsUnderTest& test);
 /// Of kernels that multiply in 8 bits.
