@@ -60,6 +60,7 @@ int dispatch(const std::string& program, const std::string& description, const s
     const auto named = std::find_if(entries.begin(), entries.end(),
                                     [&arguments](const CommandEntry& entry) { return entry.name == arguments[1]; });
     if (named != entries.end()) return named->run({"--help"}, streams);
+    return dispatch(program, description, entries, Arguments(arguments.begin() + 1, arguments.end()), streams);
   }
   if (asks_for_help) {
     write_output(streams, "", overview(program, description, entries));

@@ -9,6 +9,7 @@
 #include "base/text/error.hpp"
 #include "calibrate/verdict/trace_steps.hpp"
 #include "sim/files/run_file.hpp"
+#include "sim/schedules/catalogue.hpp"
 
 namespace flopcast {
 
@@ -105,6 +106,11 @@ std::vector<TracedRank> traced_run(const std::vector<Timeline>& steps, const std
 
 std::vector<TracedRank> read_own_run(const std::string& text, const std::string& file, double step_s) {
   MeasuredRun run = read_measured_run(text, file);
+  const ScheduleInfo* schedule = find_schedule(run.schedule);
+  if (step_s <= 0.0 && schedule != nullptr && schedule->asynchronous) {
+    refuse_at(file, fmt::format("{} never flushes: its steps have no ends", run.schedule),
+              "give --measured TIME, the step time that flopcast run printed");
+  }
   const auto warm_ups = std::min<std::size_t>(static_cast<std::size_t>(std::max(run.warmup, 0)),
                                               run.steps.empty() ? 0 : run.steps.size() - 1);
   run.steps.erase(run.steps.begin(), run.steps.begin() + static_cast<std::ptrdiff_t>(warm_ups));

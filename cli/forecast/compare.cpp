@@ -140,14 +140,15 @@ std::vector<Sample> traced_products(const std::vector<std::string>& patterns) {
 
 MeasuredStep traced_step(const std::vector<TracedRank>& ranks) {
   std::vector<double> seconds;
+  std::size_t steps = 0;  // which ranks share
   for (const TracedRank& rank : ranks) {
+    steps = std::max(steps, rank.steps.size());
     for (const TracedStep& step : rank.steps) seconds.push_back(step.time_s);
   }
   constexpr double kLow = 0.05;
   constexpr double kMiddle = 0.5;
   constexpr double kHigh = 0.95;
-  return {percentile(seconds, kMiddle), static_cast<int>(seconds.size()), percentile(seconds, kLow),
-          percentile(seconds, kHigh)};
+  return {percentile(seconds, kMiddle), static_cast<int>(steps), percentile(seconds, kLow), percentile(seconds, kHigh)};
 }
 
 struct GapQuestion {

@@ -384,7 +384,14 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
     }
     const std::optional<nlohmann::json> values = published ? std::optional(parse_file(*published)) : std::nullopt;
     const FailureRows rows = evaluate_failures(values ? &*values : nullptr, published.value_or(""));
-    output.write({.tables = [&] { return failure_tables(rows); }, .rows = [&] { return failure_tables(rows).front(); }},
+    const auto write_json = [&rows] {
+      const std::vector<Table> tables = failure_tables(rows);
+      const std::string open = tables.size() > 1 ? write_table(tables.back(), Format::kJson) : "[]\n";
+      return fmt::format("{{\"rows\": {},\"inexpressible\": {}}}\n", write_table(tables.front(), Format::kJson), open);
+    };
+    output.write({.tables = [&] { return failure_tables(rows); },
+                  .rows = [&] { return failure_tables(rows).front(); },
+                  .json = write_json},
                  format);
     return 0;
   }

@@ -12,6 +12,7 @@
 #include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "model/config/document.hpp"
+#include "model/cost/compute.hpp"
 #include "model/job/typed_words.hpp"
 #include "reports/result/result_tables.hpp"
 #include "sim/forecast/forecast.hpp"
@@ -66,14 +67,16 @@ void add_hardware(const Job& job, JobNumbers& all) {
   constexpr double kTera = 1e12;
   constexpr double kGiga = 1e9;
   const Device& device = job.cluster.device;
-  const double peak = device.peak_of(job.training.precision).value();
+  const FlopsPerSecond of_products = product_peak(device, job.training);
+  const double peak = of_products.value();
   all.numbers["peak_tflops"] = peak / kTera;
   all.numbers["memory_bandwidth"] = device.memory_bandwidth.value() / kTera;
   all.numbers["ridge"] = peak / device.memory_bandwidth.value();
   all.numbers["capacity_gib"] = gibibytes(device.memory_capacity);
   all.numbers["capacity_gb"] = device.memory_capacity.value() / kGiga;
   all.words["device"] = device.name;
-  all.words["precision"] = std::string(name_of(job.training.precision));
+  const bool in_4_bits = of_products != device.peak_of(job.training.precision);
+  all.words["precision"] = in_4_bits ? "nvfp4" : std::string(name_of(job.training.precision));
 }
 
 void add_memory(const MemoryResult& memory, JobNumbers& all) {

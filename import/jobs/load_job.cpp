@@ -366,11 +366,19 @@ LoadedJob load_job(const std::vector<std::string>& names, const std::vector<Flag
   LoadedJob loaded;
   ImportedJob all;
   std::vector<ImportedJob> parts;
+  bool may_read_arguments = false;
   for (const std::string& name : names) {
     ImportedJob imported = place_job_file(files.read(name), name, context);
     if (names.size() > 1) add_places(name, imported);
     all.merge(imported);
+    may_read_arguments = may_read_arguments || imported.format == nullptr || !imported.format->is_job_file;
     parts.push_back(std::move(imported));
+  }
+  if (!options.arguments.empty() && !may_read_arguments) {
+    throw ConfigError({"--",
+                       fmt::format("\"{}\" stands where the arguments of a launch script go, and none is given",
+                                   options.arguments.front()),
+                       "", "give flags of flopcast, and its files, before --"});
   }
   if (!names.empty()) loaded.origins.file = names.front();
   loaded.origins.places = std::move(all.places);

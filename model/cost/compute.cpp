@@ -143,6 +143,12 @@ Seconds ComputeModel::weight_gradient(const GemmShape& shape, double output_byte
   return multiply(shape, output_bytes, low_precision, kernel);
 }
 
+FlopsPerSecond product_peak(const Device& device, const Training& training) {
+  const bool in_4_bits = training.precision == Precision::kFp8 && training.fp8_recipe == Fp8Recipe::kNvfp4 &&
+                         device.peak_fp4 > FlopsPerSecond(0);
+  return in_4_bits ? device.peak_fp4 : device.peak_of(training.precision);
+}
+
 FlopsPerSecond ComputeModel::peak_of(Precision precision) const {
   return precision == Precision::kFp8 && in_4_bits_ ? device_.peak_fp4 : device_.peak_of(precision);
 }

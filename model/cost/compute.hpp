@@ -26,6 +26,10 @@ struct CostLaws {
 /// FLOPs of fused attention's backward pass over those of its forward pass: five products instead of two.
 inline constexpr double kAttentionBackwardWork = 2.5;
 
+/// The rate that the linears of `training` multiply at on `device` at best, and MFU is a share of: the format's peak,
+/// or that of 4 bits with fp8_recipe nvfp4, where the device has one.
+FlopsPerSecond product_peak(const Device& device, const Training& training);
+
 /// The time of operators on one device.
 ///
 /// GEMM  t = launch + max(waves · 2·bm·bn·(k + k0) / (peak/SM · e · e_tile), bytes / (s · HBM)), the best of six

@@ -411,6 +411,15 @@ double passes_of_rank(const PricingContext& pricing) {
   return std::max(1.0, static_cast<double>(layout.microbatches()) * pricing.map.model_stages / layout.pp);
 }
 
+// Experts that no other rank has are never cut, and have no copies.
+bool cuts_experts(const PricingContext& pricing) {
+  return sharded_groups(pricing, true).shards.ranks > 1;
+}
+
+double cut_parameters(const Section& unit, bool with_experts) {
+  return unit.parameters - (with_experts ? 0.0 : unit.expert_parameters);
+}
+
 // The unit at work and the one on its way hold whole weights; the gradient of one unit is whole until it is scattered.
 // In a row of passes these are whole stages: the one at work and, if the rank has more than one, a neighbour.
 void add_gathered_memory(const PricingContext& pricing, bool in_a_row, bool again, const Section& unit,
@@ -419,15 +428,18 @@ void add_gathered_memory(const PricingContext& pricing, bool in_a_row, bool agai
   const Bytes gradient(pricing.job.training.stack.gradient_bytes);
   const bool gathers = pricing.job.layout.weight_shards() > 1;
   const double neighbours = pricing.map.stages() > pricing.job.layout.pp ? 2.0 : 1.0;
-  const auto bytes_of = [weight](double parameters, const FrozenWeights& frozen) {
-    return weight * (parameters - frozen.parameters) + frozen.weights;
+  const bool with_experts = cuts_experts(pricing);
+  const auto trained_of = [with_experts](const auto& held) {
+    const double trained = held.parameters - held.frozen.parameters;
+    return with_experts ? trained : trained - (held.expert_parameters - held.frozen.experts);
   };
-  const Bytes stage = bytes_of(costs.parameters, costs.frozen);
-  const Bytes by_units = again ? std::min(bytes_of(unit.parameters, unit.frozen) * 2.0, stage) : stage;
+  const auto bytes_of = [&](const auto& held) {
+    return weight * trained_of(held) + held.frozen.weights - (with_experts ? Bytes(0) : held.frozen.expert_weights);
+  };
+  const Bytes stage = bytes_of(costs);
+  const Bytes by_units = again ? std::min(bytes_of(unit) * 2.0, stage) : stage;
   if (gathers) costs.gathered_weights = in_a_row ? stage * neighbours : by_units;
-  const double trained = costs.parameters - costs.frozen.parameters;
-  const double of_unit = unit.parameters - unit.frozen.parameters;
-  costs.gathered_gradients = gradient * (in_a_row ? neighbours * trained : of_unit);
+  costs.gathered_gradients = gradient * (in_a_row ? neighbours * trained_of(costs) : trained_of(unit));
 }
 
 }  // namespace
@@ -441,6 +453,7 @@ void add_sharded_passes(const PricingContext& pricing, int stage, const std::vec
   const double share = 1.0 / row;  // of a gather that falls to one pass
   std::vector<RunInPass> forward;
   std::vector<RunInPass> backward;
+  const bool with_experts = cuts_experts(pricing);
   const Section* largest = runs.front().section;
   for (const UnitRun& run : runs) {
     const UnitTraffic traffic = traffic_of(pricing, *run.section, gathers);
@@ -450,7 +463,7 @@ void add_sharded_passes(const PricingContext& pricing, int stage, const std::vec
     costs.sent.dp +=
         scaled(traffic.gather, ((again ? 2.0 : 1.0) + passes_beside(pricing.job.training)) * share * count);
     costs.sent.dp += scaled(traffic.scatter, share * count);
-    if (run.section->parameters > largest->parameters) largest = run.section;
+    if (cut_parameters(*run.section, with_experts) > cut_parameters(*largest, with_experts)) largest = run.section;
   }
   std::reverse(backward.begin(), backward.end());
   const double rows = std::max(1.0, passes_of_rank(pricing) / row);

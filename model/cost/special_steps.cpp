@@ -77,11 +77,11 @@ Bytes memory_capacity(const Job& job, int pipeline_rank) {
 }
 
 FlopsPerSecond mean_peak(const Job& job) {
-  if (!job.cluster.uneven()) return job.cluster.device.peak_of(job.training.precision);
+  if (!job.cluster.uneven()) return product_peak(job.cluster.device, job.training);
   FlopsPerSecond sum;
   for (const ClusterNode& node : job.cluster.uneven_nodes) {
     const Device& device = job.cluster.node_devices[static_cast<std::size_t>(node.device)];
-    sum += device.peak_of(job.training.precision) * static_cast<double>(node.devices);
+    sum += product_peak(device, job.training) * static_cast<double>(node.devices);
   }
   return sum / static_cast<double>(job.cluster.devices());
 }

@@ -14,13 +14,6 @@ constexpr double kCausalShare = 0.5;  // of the score matrix that a causal kerne
 constexpr double kUnfusedSoftmaxBytes = 20.0;  // per score, read and written beyond the fused kernel
 constexpr int kUnfusedSoftmaxKernels = 8;
 
-// Keys and values of all context-parallel ranks, and their gradients.
-Bytes gathered_keys(const Transformer& model, const Layout& layout, const OperatorShapes& shapes) {
-  constexpr double kWithGradients = 2.0;
-  const double width = static_cast<double>(model.key_width()) + model.value_width();
-  return Bytes(kWithGradients * shapes.tokens * layout.cp * width / shapes.tp * shapes.element);
-}
-
 void append_unfused_core(std::vector<Operator>& operators, const Transformer& model, const Layout& layout,
                          const Training& training, const OperatorShapes& shapes) {
   const double e = shapes.element;
@@ -188,9 +181,6 @@ void append_attention(std::vector<Operator>& operators, const Transformer& model
     operators.back().low_precision = training.precision == Precision::kFp8 && training.stack.fp8_attention;
   } else {
     append_unfused_core(operators, model, layout, training, shapes);
-  }
-  if (layout.context_parallel == ContextParallel::kAllGather) {
-    operators[core].gradient_buffer = gathered_keys(model, layout, shapes);
   }
   // Queries, keys and values, which it saves.
   for (std::size_t index = core; model.latent && index < operators.size(); ++index) {

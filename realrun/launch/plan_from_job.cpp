@@ -111,6 +111,7 @@ void check_model(const Job& job) {
   require(!job.profile, "model", "measured layers cannot be trained", "a run needs the shapes of a transformer");
   require(!model.latent, "model.latent_attention", "a run knows plain attention only", "leave it out");
   require(model.mtp_layers == 0, "model.mtp_layers", "a run predicts the next token only", "0");
+  require(job.training.document_length == 0, "training.document_length", "a run attends across documents", "0");
   require(!model.attention_sinks, "model.attention_sinks", "true: a run has scores of keys only", "false");
 }
 

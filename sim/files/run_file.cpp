@@ -100,11 +100,26 @@ OrderedJson traffic_json(const std::vector<RecordedTraffic>& sent) {
         {"kind", entry.kind}, {"axis", name_of(entry.axis)}, {"messages", entry.messages}, {"bytes_sent", entry.bytes}};
   });
 }
-void add_sent(const nlohmann::json& by_rank, MeasuredRun& run) {
+[[noreturn]] void refuse_value(const std::string& field, const nlohmann::json& value, const std::string& file,
+                               const char* help) {
+  throw ConfigError({field, fmt::format("{} is not valid", value.dump()), file, help});
+}
+// A number of ranks.
+std::size_t ranks_of(const nlohmann::json& run, const char* key, const std::string& file) {
+  constexpr std::size_t kMost = 1'000'000;
+  const nlohmann::json& value = run.at(key);
+  const bool valid = value.is_number_unsigned() && value.get<std::size_t>() > 0 && value.get<std::size_t>() <= kMost;
+  if (!valid) refuse_value(fmt::format("run.{}", key), value, file, "expected a whole number from 1 to 1000000");
+  return value.get<std::size_t>();
+}
+
+void add_sent(const nlohmann::json& by_rank, const std::string& file, MeasuredRun& run) {
   const double ranks = static_cast<double>(by_rank.size());
   for (const nlohmann::json& rank : by_rank) {
     for (const nlohmann::json& entry : rank) {
-      MeasuredTraffic& axis = run.traffic[parse<Axis>(entry.at("axis").get<std::string>()).value()];
+      const std::optional<Axis> named = parse<Axis>(entry.at("axis").get<std::string>());
+      if (!named) refuse_value("run.steps.traffic_by_rank.axis", entry.at("axis"), file, "valid: tp, pp, dp, cp, ep");
+      MeasuredTraffic& axis = run.traffic[*named];
       axis.bytes += entry.at("bytes_sent").get<double>() / ranks;
       axis.messages += entry.at("messages").get<double>() / ranks;
     }
@@ -136,7 +151,7 @@ void read_step(const nlohmann::json& json, const std::string& file, std::size_t 
   for (std::size_t rank = 0; rank < run.steps.back().ranks.size(); ++rank) {
     run.cpu_s.back() += json.at("cpu_s").at(rank * replica).get<double>();
   }
-  add_sent(json.at("traffic_by_rank"), run);
+  add_sent(json.at("traffic_by_rank"), file, run);
 }
 
 OrderedJson record_json(const RunRecord& run) {
@@ -172,10 +187,15 @@ MeasuredRun read_record(const nlohmann::json& json, const std::string& file) {
   run.load = read_load(json.at("load"));
   for (const nlohmann::json& stage : json.at("sleep")) run.sleep.push_back(read_sleep(stage));
   read_calibration(json.at("calibration"), file, run);
-  const std::size_t replica = json.at("dp").get<std::size_t>() * json.at("tp").get<std::size_t>();
+  const std::size_t pipeline_ranks = ranks_of(json, "pipeline_ranks", file);
+  const std::size_t replica = ranks_of(json, "dp", file) * ranks_of(json, "tp", file);
+  run.schedule = json.at("schedule").get<std::string>();
   for (const nlohmann::json& step : json.at("steps")) read_step(step, file, replica, run);
   const nlohmann::json& peaks = json.at("peak_activation_bytes_by_rank");
-  run.peak_activation_bytes.resize(json.at("pipeline_ranks").get<std::size_t>());
+  run.peak_activation_bytes.resize(pipeline_ranks);
+  if (peaks.size() > pipeline_ranks * replica) {
+    refuse_value("run.pipeline_ranks", pipeline_ranks, file, "fewer than the ranks that the run tells peaks of");
+  }
   for (std::size_t rank = 0; rank < peaks.size(); ++rank) {
     double& peak = run.peak_activation_bytes.at(rank / replica);
     peak = std::max(peak, peaks[rank].get<double>());

@@ -50,6 +50,7 @@ struct MeasuredRun {
   int warmup = 1;  ///< first steps that no figure counts; of an asynchronous run the caller's to cut out
   bool has_tensor_ranks = false;
   std::string backend;
+  std::string schedule;
   std::string conditions;  ///< under which figures mean something else than they seem to; empty: none
   std::string failure;
   std::vector<double> peak_activation_bytes;  ///< by pipeline rank

@@ -150,6 +150,8 @@ CommunicationResult communication_of(const CommunicationResult& under_way, const
   double exposed_s = 0.0;
   for (const Axis axis : kResultAxes) {
     sent[axis].exposed_s = exposed.*communication_term(axis).spent;
+    // On shared links messages take longer than their price: what was waited for was under way.
+    sent[axis].total_s = std::max(sent[axis].total_s, sent[axis].exposed_s);
     total_s += sent[axis].total_s;
     exposed_s += sent[axis].exposed_s;
   }

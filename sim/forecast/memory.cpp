@@ -24,6 +24,26 @@ Bytes gathered_input_of(const Job& job, int slices) {
   return element_size(job.training.precision) * (tokens * job.model.hidden);
 }
 
+// Keys and values that a layer's attention has of other context-parallel ranks. All-gather: those of the whole
+// sequence, and in the backward pass as many gradients. A ring of R: in the forward pass each block that comes has
+// memory of its own until the pass ends (R - 1); in the backward pass two hold keys and values, and two their
+// gradients, of which one is the rank's own (NVIDIA TransformerEngine 1.x and 2.x, attention/context_parallel.py,
+// AttnFuncWithCPAndKVP2P). What Ulysses exchanges is kept as activations.
+Bytes context_keys_of(const Job& job, int slices) {
+  const Layout& layout = job.layout;
+  if (layout.cp == 1 || layout.context_parallel == ContextParallel::kUlysses) return Bytes(0);
+  const double tokens = static_cast<double>(sequences_of(job.training, layout.micro_batch_size)) *
+                        job.training.sequence_length / (layout.cp * static_cast<double>(slices));
+  const double width = static_cast<double>(job.model.key_width() + job.model.value_width()) / layout.tp;
+  constexpr double kWithGradients = 2.0;
+  constexpr double kBackwardBlocks = 3.0;
+  const double ring = layout.cp / static_cast<double>(layout.ulysses_ranks());
+  double blocks = std::max(ring - 1.0, kBackwardBlocks);
+  if (layout.context_parallel == ContextParallel::kAllGather) blocks = kWithGradients * layout.cp;
+  if (ring == 1.0) blocks = 0.0;
+  return element_size(job.training.precision) * (tokens * width * blocks);
+}
+
 struct HeldParameters {
   double all = 0.0;
   double experts = 0.0;
@@ -118,7 +138,7 @@ void ActivationParts::add_stage(std::size_t stage) {
 
 Bytes Workspace::total() const {
   return std::max(block, logits) + offload + gathered_weights + dequantised + placeholders + gathered_input +
-         layer_beside + residuals;
+         context_keys + layer_beside + residuals;
 }
 
 Workspace workspace_of(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank) {
@@ -141,6 +161,7 @@ Workspace workspace_of(const Job& job, const StageMap& stages, const StepCosts& 
     }
   }
   workspace.gathered_input = gathered_input_of(job, slices);
+  workspace.context_keys = context_keys_of(job, slices);
   const Compression::Kind kind = job.layout.compression.kind;
   if (kind == Compression::Kind::kTopK || kind == Compression::Kind::kPowerSgd) {
     workspace.residuals = Bytes(job.training.stack.gradient_bytes * parameters);
@@ -252,6 +273,7 @@ std::vector<MemoryPart> workspace_parts(const PreparedStep& step, int rank) {
                                    {group, "a weight in the training format", workspace.dequantised},
                                    {group, "placeholders of weight gradients", workspace.placeholders},
                                    {group, "gathered input of a linear", workspace.gathered_input},
+                                   {group, "keys and values of other ranks", workspace.context_keys},
                                    {group, "a layer of the pass beside", workspace.layer_beside},
                                    {group, "gradients that compression held back", workspace.residuals}};
   parts.erase(std::remove_if(parts.begin(), parts.end(), [](const MemoryPart& part) { return part.each <= Bytes(0); }),

@@ -89,7 +89,11 @@ StepTimes times_of(const PreparedStep& step) {
     const BoundaryCosts& boundary = step.costs.boundaries[index];
     const Ticks slowdown = picoseconds(boundary.slowdown);
     StageTimes& sender = times.stages[index];
-    for (Ticks* pass : {&sender.forward, &sender.input_gradient, &sender.backward}) *pass += slowdown;
+    // A transfer that outlasts the pass beside it slows no more than the pass.
+    for (Ticks* pass : {&sender.forward, &sender.input_gradient, &sender.backward}) {
+      const double most = static_cast<double>(*pass) * overlap_slowdown(step.job.cluster.device);
+      *pass += std::min(slowdown, static_cast<Ticks>(most));
+    }
     times.boundaries.push_back({picoseconds(boundary.forward), picoseconds(boundary.backward)});
   }
   times.blocking_sends = step.job.training.stack.blocking_sends;

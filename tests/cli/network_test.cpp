@@ -37,6 +37,10 @@ TEST(NetworkCommand, SimulateTellsContentionAndHotLinks) {
   const FabricJson rules = FabricJson::parse(read_text(project_folder() / "docs" / "schema" / "result-1.schema.json"));
   EXPECT_EQ(schema_violation(rules, answer), "");
   const FabricJson& network = answer.at("network");
+  for (const char* axis : {"tp", "pp", "dp", "cp", "ep"}) {
+    const FabricJson& sent = answer.at("communication").at(axis);
+    EXPECT_LE(sent.at("exposed_s"), sent.at("total_s")) << axis;
+  }
   EXPECT_EQ(network.at("hot_links").size(), 3U);
   double contention = 0.0;
   for (const auto& seconds : network.at("contention_s")) contention += seconds.get<double>();

@@ -254,10 +254,38 @@ TEST_F(Run, CompareNamesItsSlowRank) {
     const Json answer = Json::parse(result.standard_output);
     EXPECT_EQ(answer.at("traced").size(), 4u);
     EXPECT_EQ(answer.at("traced").at(0).at("steps").size(), traced == file ? 2u : 1u) << "the first step warms up";
+    EXPECT_EQ(answer.at("logged").at("steps"), traced == file ? 2 : 1) << "which all ranks share";
     const Json& best = answer.at("hypotheses").at(0);
     EXPECT_EQ(best.at("name"), "straggler") << answer.at("hypotheses").dump(1);
     EXPECT_EQ(best.at("evidence").get<std::string>().find("rank 2 computes for "), 0u) << best.at("evidence");
   }
+}
+
+TEST_F(Run, FilesOfRunsWithWrongNumbersOfRanksAreRefused) {
+  const std::string file = (folder_ / "run.json").string();
+  ASSERT_EQ(start_flopcast(run_of({"--pp", "2", "-o", file})).exit_code, 0);
+  const std::string text = read_text(file);
+  const auto compared = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    const std::size_t at = changed.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    write_text(file, changed.replace(at, from.size(), to));
+    std::vector<std::string> words = run_of({"--pp", "2", "--trace", file});
+    words.front() = "compare";
+    return start_flopcast(words);
+  };
+  const std::pair<const char*, const char*> cases[] = {{"\"dp\":1,", "\"dp\":0,"},
+                                                       {"\"tp\":1,", "\"tp\":-1,"},
+                                                       {"\"pipeline_ranks\":2", "\"pipeline_ranks\":1"},
+                                                       {"\"axis\":\"pp\"", "\"axis\":\"x\""}};
+  for (const auto& [from, to] : cases) {
+    const CommandResult result = compared(from, to);
+    EXPECT_EQ(result.exit_code, 2) << to << result.standard_error;
+    EXPECT_EQ(result.standard_error.find("error: run."), 0U) << result.standard_error;
+  }
+  const CommandResult asynchronous = compared("\"schedule\":\"1f1b\"", "\"schedule\":\"pipedream\"");
+  EXPECT_EQ(asynchronous.exit_code, 2) << asynchronous.standard_error;
+  EXPECT_NE(asynchronous.standard_error.find("give --measured TIME"), std::string::npos) << asynchronous.standard_error;
 }
 
 TEST_F(Run, LossesOfSeveralRunsShareAFigure) {

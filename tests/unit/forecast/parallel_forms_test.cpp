@@ -252,6 +252,22 @@ TEST(DataParallel, HybridShardsHoldExpertsLikeOtherWeights) {
   EXPECT_NEAR(weights(R"("data_parallel": "fsdp", "ep": 4)"), dense / 64 + experts / 16, 1e-9);
 }
 
+// With as many expert-parallel ranks as replicas only the rest is gathered: the embedding is the largest unit of it.
+TEST(DataParallel, ExpertsThatNobodySharesHaveNoCopies) {
+  const auto answer = [](const std::string& zero) {
+    return forecast_of_job(R"({"model": "mixtral-8x7b", "cluster": "dgx-h100",
+        "layout": {"global_batch_size": 8, "ep": 8, "zero": )" +
+                           zero + R"(},
+        "training": {"precision": "bf16", "sequence_length": 2048}})");
+  };
+  const double embedding = 32000.0 * 4096;
+  const Forecast cut = answer("3");
+  const double gradients = cut.step.job.training.stack.gradient_bytes * embedding;
+  EXPECT_NEAR(cut.result.memory.per_pipeline_rank.front().workspace_gib -
+                  answer("0").result.memory.per_pipeline_rank.front().workspace_gib,
+              gibibytes(Bytes(2 * 2 * embedding + gradients)), 1e-6);
+}
+
 TEST(DataParallel, ShardedOptimizerUpdatesTheExpertsItHolds) {
   const Forecast whole = forecast_of_experts(R"("data_parallel": "ddp", "ep": 4)");
   const Forecast sharded = forecast_of_experts(R"("zero": 1, "ep": 4)");
@@ -478,6 +494,24 @@ TEST(ShardedGathers, WaitForTheirMemory) {
   EXPECT_NEAR((some.input_gradient.comm.dp - none.input_gradient.comm.dp).value(), 1e-4, 1e-9);
 }
 
+// However slow the network is, computation beside a transfer loses its share of multiprocessors and no more.
+TEST(Transfers, SlowNoMoreThanThePassBeside) {
+  const auto computed = [](const char* overlap) {
+    return forecast_of_job(
+               R"({"model": {"layers": 8, "hidden": 1024, "heads": 16, "vocab": 51200, "sequence_length": 1024},
+        "cluster": {"name": "dgx-a100-80g", "nodes": 4, "nic_bandwidth": "0.01GB/s"},
+        "layout": {"pp": 4, "tp": 8, "global_batch_size": 16},
+        "training": {"precision": "bf16", "stack": "megatron-core", "overlap": {"p2p": )" +
+               std::string(overlap) + "}}}")
+        .result.breakdown.compute_s;
+  };
+  const double alone = computed("false");
+  const double share =
+      overlap_slowdown(forecast_of_job(small_job(R"("global_batch_size": 64)")).step.job.cluster.device);
+  EXPECT_GT(computed("true"), alone);
+  EXPECT_LE(computed("true"), alone * (1.0 + share) * (1.0 + 1e-9));
+}
+
 TEST(Offload, TradesMemoryForTheHostLink) {
   const auto answer = [](const std::string& form) {
     return forecast_of_job(small_job(R"("global_batch_size": 64, "offload": ")" + form + "\""));
@@ -565,6 +599,22 @@ TEST(ContextParallel, SendsWhatItsFormSends) {
   const std::string full = R"(, "recompute": "full")";
   EXPECT_NEAR(sent(R"(, "context_parallel": "ulysses")" + full) / (36 * 12 * buffer * 3 / 4), 1.0, 1e-9);
   EXPECT_NEAR(sent(R"(, "context_parallel": "allgather")" + full) / (36 * 4 * 3 * 2 * buffer), 1.0, 1e-9);
+}
+
+// A ring of eight holds the seven blocks that come, all-gather the whole sequence and its gradients; recomputed or not.
+TEST(ContextParallel, HoldsKeysAndValuesOfOthers) {
+  const auto workspace = [](const std::string& form, const std::string& recompute) {
+    return forecast_of_job(small_job(R"("cp": 8, "global_batch_size": 8, "recompute": ")" + recompute +
+                                     R"(", "context_parallel": ")" + form + "\""))
+        .result.memory.per_pipeline_rank.front()
+        .workspace_gib;
+  };
+  const double block = gibibytes(Bytes(1024.0 / 8 * 2 * 1024 * 2));
+  for (const char* recompute : {"none", "full"}) {
+    const double without = workspace("ulysses", recompute);
+    EXPECT_NEAR(workspace("ring", recompute) - without, 7 * block, 1e-9) << recompute;
+    EXPECT_NEAR(workspace("allgather", recompute) - without, 16 * block, 1e-9) << recompute;
+  }
 }
 
 TEST(ContextParallel, AllFormsComputeAsMuch) {

@@ -38,6 +38,18 @@ TEST(Compute, WeightGradientsHideMostOfATilesPrologue) {
   EXPECT_EQ(cpu.weight_gradient({512, 256, 1000, 1}, 2), cpu.gemm({512, 256, 1000, 1}, 2));
 }
 
+TEST(Compute, FourBitsHaveTheirOwnPeak) {
+  Device device = unit_device();
+  Training training;
+  training.precision = Precision::kFp8;
+  training.fp8_recipe = Fp8Recipe::kNvfp4;
+  EXPECT_EQ(product_peak(device, training), device.peak_of(Precision::kFp8));
+  device.peak_fp4 = FlopsPerSecond(8.0);
+  EXPECT_EQ(product_peak(device, training), FlopsPerSecond(8.0));
+  training.fp8_recipe = Fp8Recipe::kMxfp8;
+  EXPECT_EQ(product_peak(device, training), device.peak_of(Precision::kFp8));
+}
+
 TEST(Compute, AdamMayHaveAShareOfItsOwn) {
   Device device = unit_device();
   device.kernel_launch = Seconds(1.0);
