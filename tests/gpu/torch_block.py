@@ -6,8 +6,9 @@ recomputation. Attention is torch's scaled_dot_product_attention; fp8 is torchao
 scaled by tensor as torchao's are; experts are multiplied by torch's grouped product where it has one, else one by one.
 
 Writes rows {id, job, measured, software} that `flopcast validate --published FOLDER` and `flopcast fit` read, and prints
-a table. Leaves with 1 where forecasts miss by more than MOST or a row fails, with 2 where flopcast refuses a job, with 77
-where PyTorch is missing or sees no GPU.
+a table. What the file has of the same PyTorch and GPU is not measured again. Leaves with 1 where a row fails, with 2 where
+flopcast refuses a job, with 3 where rows are left for want of time, with 77 where PyTorch is missing or sees no GPU, with
+78 where all is measured and forecasts miss by more than MOST.
 """
 
 import argparse
@@ -15,19 +16,27 @@ import contextlib
 import datetime
 import gc
 import json
+import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import traceback
 
-DIFFERS = 1
+FAILED = 1
 BAD_INPUT = 2
+INCOMPLETE = 3
 LEFT_OUT = 77
+MISSED = 78
 # Mean error in percent that is allowed: of steps with the catalogue's figures and with a measured profile, of memory.
-MOST = {"catalogue": 12, "profile": 8, "memory": 6}
+MOST = {"catalogue": 12, "profile": 8, "reserved": 6, "allocated": 6}
 GIB = 2.0**30
+NO_TIME = "no time"
+# What a process tells the one it becomes: when the first began, and that the grouped product broke the GPU's context.
+BEGAN, NOT_GROUPED = "TORCH_BLOCK_BEGAN", "TORCH_BLOCK_NOT_GROUPED"
 
 LLAMA = {"hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 32000}
 MIXTURE = {**LLAMA, "hidden": 2048, "heads": 16, "kv_heads": 4, "ffn": 8192,
@@ -87,8 +96,11 @@ def row_of(one, device, grouped):
     layout = {"micro_batch_size": one["batch"], "global_batch_size": one["batch"],
               "recompute": "full" if one["recompute"] else "none"}
     training = {"precision": one["precision"], "optimizer": "adam"}
-    software = {"stack": "torchtitan", "compile": one["compiled"]}
+    # Its first version keeps what an eager loss keeps; later ones compile the loss with the blocks.
+    software = {"stack": "torchtitan" if one["compiled"] else "torchtitan@2024-06", "compile": one["compiled"]}
+    note = "peak memory as reserved"
     if one["fsdp"]:
+        note += "; on one rank FSDP2 sends nothing: casts and copies only"
         layout.update(data_parallel="fsdp", zero=3)
     else:
         training.update(master_weights=False, gradient_dtype="bf16", moment_dtype="bf16")
@@ -99,7 +111,7 @@ def row_of(one, device, grouped):
     return {"id": title(one), "source": "tests/gpu/torch_block.py",
             "job": {"model": model, "cluster": {"name": "one-gpu", "device": device}, "layout": layout,
                     "training": training},
-            "software": software, "note": "peak memory as reserved"}
+            "software": software, "note": note}
 
 
 def forecast(arguments, row, profile=None):
@@ -236,17 +248,21 @@ def build_modules():
             self.register_buffer("cosine", angles.cos(), persistent=False)
             self.register_buffer("sine", angles.sin(), persistent=False)
 
-        def forward(self, tokens, targets):
+        def forward(self, tokens):
             x = self.embedding(tokens)
             for block in self.blocks:
                 if self.recompute:
-                    x = checkpoint(block, x, self.cosine, self.sine, use_reentrant=False)
+                    x = checkpoint(block, x, self.cosine, self.sine, use_reentrant=False,
+                                   preserve_rng_state=False)
                 else:
                     x = block(x, self.cosine, self.sine)
-            logits = self.head(self.norm(x))
-            return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+            return self.head(self.norm(x))
 
     return Network
+
+
+def loss_of(logits, targets):
+    return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
 def to_float8(x, dtype):
@@ -258,10 +274,10 @@ def to_float8(x, dtype):
 def own_float8_linear():
     """y = x·wT and its gradients in 8 bits by cuBLASLt: e4m3, gradients e5m2, a scale each tensor."""
 
-    def product(a, b_transposed):
+    def product(a, b_transposed, fast=False):
         """a·b of (numbers, scale), the second given as rows of its columns: the layout cuBLASLt multiplies."""
         return torch._scaled_mm(a[0], b_transposed[0].t(), scale_a=a[1], scale_b=b_transposed[1],
-                                out_dtype=torch.bfloat16, use_fast_accum=True)
+                                out_dtype=torch.bfloat16, use_fast_accum=fast)
 
     def flipped(a):
         return a[0].t().contiguous(), a[1]
@@ -270,7 +286,8 @@ def own_float8_linear():
         @staticmethod
         def forward(ctx, x, weight):
             ctx.save_for_backward(x, weight)
-            return product(to_float8(x, torch.float8_e4m3fn), to_float8(weight, torch.float8_e4m3fn))
+            # As torchao's: sums of gradients are kept exact.
+            return product(to_float8(x, torch.float8_e4m3fn), to_float8(weight, torch.float8_e4m3fn), fast=True)
 
         @staticmethod
         def backward(ctx, gradient):
@@ -319,53 +336,100 @@ def with_fsdp(model):
 
 def has_grouped_product():
     """Whether experts can be multiplied by one kernel, forward and backward, tried on a small product."""
-    if not (on_gpu and hasattr(torch, "_grouped_mm")):
+    if not (on_gpu and hasattr(torch, "_grouped_mm")) or NOT_GROUPED in os.environ:
         return False
     try:
         rows = torch.randn(64, 32, device=device, dtype=torch.bfloat16, requires_grad=True)
         weights = torch.randn(2, 48, 32, device=device, dtype=torch.bfloat16, requires_grad=True)
         ends = torch.tensor([27, 64], device=device, dtype=torch.int32)
         result = torch._grouped_mm(rows, weights.transpose(-2, -1), offs=ends)
-        result.sum().backward()
-        expected = torch.cat((rows[:27] @ weights[0].t(), rows[27:] @ weights[1].t()))
-        return bool(torch.allclose(result.float(), expected.float(), atol=0.2)) and weights.grad is not None
-    except RuntimeError:
-        return False
+        gradient = torch.randn_like(result)  # a sum's would be expanded, with strides that backward refuses
+        result.backward(gradient)
+        parts = list(zip(rows.detach().split([27, 37]), weights.detach(), gradient.split([27, 37])))
+        pairs = [(result.detach(), torch.cat([part @ weight.t() for part, weight, _ in parts])),
+                 (rows.grad, torch.cat([of_part @ weight for _, weight, of_part in parts])),
+                 (weights.grad, torch.stack([of_part.t() @ part for part, _, of_part in parts]))]
+        if all(torch.allclose(seen.float(), plain.float(), rtol=0.02, atol=0.2) for seen, plain in pairs):
+            return True
+        print("no grouped product: it differs from plain ones", file=sys.stderr)
+    except Exception as error:  # of any kind: experts are multiplied one by one then
+        print(f"no grouped product: {type(error).__name__}: {error}", file=sys.stderr)
+        if "CUDA error" in str(error):
+            os.environ[NOT_GROUPED] = "1"
+            start_again()
+    return False
+
+
+def start_again():
+    """After an error of the GPU nothing more runs in this process."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def weights_in_use(model, compiled):
+    """Types of weights while they multiply, one a forward pass, and the hooks that find them; none in compiled code."""
+    modules = [model.head] + ([] if compiled else [model.blocks[0].attention.query])
+    found = []
+    return found, [module.register_forward_pre_hook(lambda used, _: found.append(used.weight.dtype))
+                   for module in modules]
 
 
 def measure(one, grouped, repetitions):
-    """Median seconds of a step and what memory it took, with every step's time."""
+    """Median seconds of a step and what memory it took, with every step's time; what it ran with; when it was timed."""
     torch.manual_seed(1)
     software = {}
-    model = network(one, grouped).to(device)
+    # Made on the GPU: a host takes its time over random numbers. PyTorch before 2.0 knows no such context.
+    with torch.device(device) if hasattr(torch.device, "__enter__") else contextlib.nullcontext():
+        model = network(one, grouped)
+    model = model.to(device)
     if not one["fsdp"]:
         model = model.bfloat16()
     if one["precision"] == "fp8":
         software["fp8"] = with_float8(model)
+    found, hooks = [], []
     if one["fsdp"]:
         with_fsdp(model)
+        found, hooks = weights_in_use(model, one["compiled"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **({"fused": True} if on_gpu else {}))
+    loss = loss_of
     if one["compiled"]:
         if not hasattr(torch, "compile"):
             raise NotHere("no torch.compile")
+        from torch._dynamo.utils import counters
+
+        counters.clear()
         for block in model.blocks:
-            block.forward = torch.compile(block.forward)
+            block.forward = torch.compile(block.forward, dynamic=False)
+        loss = torch.compile(loss_of, dynamic=False)
     tokens = torch.randint(one["shape"]["vocab"], (one["batch"], one["length"] + 1), device=device)
     inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
     def step():
-        model(inputs, targets).backward()
+        loss(model(inputs), targets).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    if on_gpu:
-        torch.cuda.reset_peak_memory_stats()
-    for _ in range(3):
+    for count in range(3):
         step()
+        if count == 0:
+            for hook in hooks:
+                hook.remove()
+            if any(dtype != torch.bfloat16 for dtype in found):
+                raise NotHere(f"FSDP2 multiplies weights in {found}, not bf16")
+    if one["compiled"]:
+        software["graph_breaks"] = sum(counters["graph_break"].values())
     # As in training, the host does not wait for the end of a step.
     if on_gpu:
+        # What was needed to build and to compile is no memory of a step.
+        torch.cuda.synchronize()
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        step()
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(repetitions + 1)]
         torch.cuda.synchronize()
+        began = time.monotonic()
         marks[0].record()
         for mark in marks[1:]:
             step()
@@ -376,68 +440,89 @@ def measure(one, grouped, repetitions):
         memory = {"peak_memory_gib": torch.cuda.max_memory_reserved() / GIB,
                   "allocated_gib": torch.cuda.max_memory_allocated() / GIB, "shown_gib": (whole - free) / GIB}
     else:
-        times, memory = [], {}
+        times, memory, began = [], {}, time.monotonic()
         for _ in range(repetitions):
             begin = time.perf_counter()
             step()
             times.append(time.perf_counter() - begin)
-    return {"iteration_s": statistics.median(times), **memory, "steps_s": times}, software
+    measured = {"iteration_s": statistics.median(times), **memory, "steps_s": times}
+    return measured, software, (began, time.monotonic())
 
 
 class Clocks:
-    """Clock (MHz) and power (W) while something runs, by nvidia-smi four times a second; nothing where it is missing."""
+    """Clock (MHz) and power (W) by nvidia-smi, four times a second, and when each was told; nothing without it."""
 
     def __init__(self):
-        self.process = None
-        if on_gpu:
-            with contextlib.suppress(OSError):
-                self.process = subprocess.Popen(
-                    ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits", "-lms", "250"],
-                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.process, self.samples = None, []
+        words = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits", "-lms", "250"]
+        if not (on_gpu and shutil.which(words[0])):
+            return
+        if shutil.which("stdbuf"):  # else a pipe may get many lines at once, too late
+            words = ["stdbuf", "-oL", *words]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
 
-    def medians(self):
-        if self.process is None:
-            return {}
-        self.process.terminate()
-        values = []
-        for line in self.process.communicate()[0].splitlines():
+    def read(self):
+        for line in self.process.stdout:
             with contextlib.suppress(ValueError):
-                values.append([float(word) for word in line.split(",")])
-        values = [value for value in values if len(value) == 2]
-        if not values:
+                clock, power = (float(word) for word in line.split(","))
+                self.samples.append((time.monotonic(), clock, power))
+
+    def stop(self):
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait()
+            self.reader.join(5)
+
+    def medians(self, begin, end):
+        inside = [sample for sample in self.samples if begin <= sample[0] <= end]
+        if not inside:
             return {}
-        clock, power = zip(*values)
+        _, clock, power = zip(*inside)
         return {"clock_mhz": statistics.median(clock), "power_w": statistics.median(power)}
 
 
 def measure_row(row, one, grouped, repetitions):
     """Fills in what was measured, or says why nothing was."""
-    clocks = Clocks()
+    row["libraries"] = libraries()
+    if on_gpu:
+        row["allocated_before_gib"] = torch.cuda.memory_allocated() / GIB
+    clocks, span = Clocks(), None
     try:
-        row["measured"], of_case = measure(one, grouped, repetitions)
-        row["libraries"] = {**libraries(), **of_case}
+        row["measured"], of_case, span = measure(one, grouped, repetitions)
+        row["libraries"].update(of_case)
     except NotHere as reason:
         row["left_out"] = str(reason)
     except Exception as error:  # of PyTorch's, any kind: what it cannot compile or multiply is told, and the rest goes on
-        # Out of memory is a measurement.
+        # Out of memory is told by itself, apart from the rows that a time can be had of.
         if "out of memory" in str(error):
-            row["measured"] = {"oom": True}
+            row.update(left_out="out of memory", oom=True)
         else:
             row["failed"] = f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0][:200]}"
+            row["fatal"] = "CUDA error" in str(error)
             traceback.print_exc()
-    row["clocks"] = clocks.medians()
+    clocks.stop()
+    row["clocks"] = clocks.medians(*span) if span else {}
+    if row.get("fatal"):
+        return
+    if hasattr(torch, "_dynamo"):
+        torch._dynamo.reset()
     gc.collect()
     if on_gpu:
         torch.cuda.empty_cache()
-    if hasattr(torch, "_dynamo"):
-        torch._dynamo.reset()
 
 
 def libraries():
     found = {"torch": torch.__version__}
     if on_gpu:
-        found.update(cuda=torch.version.cuda, gpu=torch.cuda.get_device_name())
+        found.update(cuda=torch.version.cuda, gpu=torch.cuda.get_device_name(),
+                     allocator=os.environ[ALLOCATOR])
     return found
+
+
+# Of each kind of memory: the name of the forecast and of what was measured.
+MEMORY = {"reserved": ("reserved_gib", "peak_memory_gib"), "allocated": ("allocated_gib", "allocated_gib")}
 
 
 def percent(told, seen):
@@ -445,9 +530,9 @@ def percent(told, seen):
 
 
 def table_of(rows):
-    """Markdown: each row's step and memory beside what was forecast."""
-    lines = ["| row | forecast (s) | by the profile (s) | measured (s) | error % | profile % | reserved, forecast (GiB) "
-             "| measured (GiB) | error % | |", "|---|--:|--:|--:|--:|--:|--:|--:|--:|---|"]
+    """Markdown: each row's step and memory beside what was forecast; of two figures the first is the forecast."""
+    lines = ["| row | forecast (s) | by the profile (s) | measured (s) | error % | profile % | reserved (GiB) "
+             "| error % | allocated (GiB) | error % | |", "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|"]
     for row in rows:
         told, profiled, seen = row["forecast"], row.get("by_profile"), row.get("measured", {})
         cells = [row["id"], f"{told['iteration_s']:.4f}", f"{profiled['iteration_s']:.4f}" if profiled else ""]
@@ -456,14 +541,12 @@ def table_of(rows):
                       f"{percent(profiled['iteration_s'], seen['iteration_s']):+.1f}" if profiled else ""]
         else:
             cells += ["", "", ""]
-        cells.append(f"{told['reserved_gib']:.1f}")
-        if "peak_memory_gib" in seen:
-            cells += [f"{seen['peak_memory_gib']:.1f}",
-                      f"{percent(told['reserved_gib'], seen['peak_memory_gib']):+.1f}"]
-        else:
-            cells += ["", ""]
+        for forecasted, measured in MEMORY.values():
+            cells += ([f"{told[forecasted]:.1f} / {seen[measured]:.1f}",
+                       f"{percent(told[forecasted], seen[measured]):+.1f}"] if measured in seen
+                      else [f"{told[forecasted]:.1f} /", ""])
         why = f"failed: {row['failed']}" if "failed" in row else row.get("left_out", "")
-        cells.append("out of memory" if seen.get("oom") else why.replace("|", "/"))
+        cells.append(why.replace("|", "/"))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -473,9 +556,10 @@ def mean_errors(rows):
     timed = [row for row in rows if "iteration_s" in row.get("measured", {})]
     errors = {"catalogue": [percent(row["forecast"]["iteration_s"], row["measured"]["iteration_s"]) for row in timed],
               "profile": [percent(row["by_profile"]["iteration_s"], row["measured"]["iteration_s"]) for row in timed
-                          if "by_profile" in row],
-              "memory": [percent(row["forecast"]["reserved_gib"], row["measured"]["peak_memory_gib"]) for row in timed
-                         if "peak_memory_gib" in row["measured"]]}
+                          if "by_profile" in row]}
+    for what, (told, seen) in MEMORY.items():
+        errors[what] = [percent(row["forecast"][told], row["measured"][seen]) for row in timed
+                        if seen in row["measured"]]
     return {what: statistics.mean(abs(error) for error in values) for what, values in errors.items() if values}
 
 
@@ -488,13 +572,65 @@ def parse_arguments():
     parser.add_argument("--seconds", type=float, default=240, help="no row begins later than this (240)")
     parser.add_argument("--small", action="store_true", help="tiny networks, on a CPU too; errors are not judged")
     parser.add_argument("--dry-run", action="store_true", help="forecasts only, without PyTorch")
-    parser.add_argument("-o", dest="output", required=True, help="JSON file for the rows")
-    return parser.parse_args()
+    parser.add_argument("--table", metavar="FILE", help="print the table of rows that were written, and no more")
+    parser.add_argument("-o", dest="output", help="JSON file for the rows; those that it has are not measured again")
+    arguments = parser.parse_args()
+    if not (arguments.output or arguments.table):
+        parser.error("-o or --table is needed")
+    return arguments
+
+
+def report(rows, judged):
+    """Prints the table and mean errors; whether one is more than is allowed."""
+    print(table_of(rows))
+    errors = mean_errors(rows)
+    for what, error in errors.items():
+        print(f"\nMean error, {what}: {error:.1f} %{f' (allowed: {MOST[what]})' if judged else ''}")
+    print()
+    return judged and any(error > MOST[what] for what, error in errors.items())
+
+
+def read_rows(path):
+    """All rows of a file, those without a measurement too; none of a file that is missing or half written."""
+    try:
+        document = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        return [*document["rows"], *document["left_out"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def take_over(row, old):
+    """What was measured of the row before, by the same PyTorch on the same GPU, or how it ended for good."""
+    here = libraries()
+    had = old.get("libraries", {})
+    if any(had.get(what) != here.get(what) for what in ("torch", "gpu")):
+        return
+    if "measured" in old or old.get("oom") or old.get("fatal"):
+        for key in ("date", "measured", "libraries", "clocks", "allocated_before_gib", "oom", "fatal", "failed",
+                    "left_out"):
+            if key in old:
+                row[key] = old[key]
+
+
+def write_rows(path, meta, rows):
+    # Rows are what was measured; readers of rows want nothing else.
+    document = {"meta": meta, "rows": [row for row in rows if "measured" in row],
+                "left_out": [row for row in rows if "measured" not in row]}
+    text = json.dumps(document, indent=1)
+    if pathlib.Path(path).is_file() or not pathlib.Path(path).exists():
+        part = pathlib.Path(f"{path}.part")  # whoever is killed leaves a whole file
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    else:  # /dev/null
+        pathlib.Path(path).write_text(text, encoding="utf-8")
 
 
 def main():
     arguments = parse_arguments()
-    began = time.monotonic()
+    if arguments.table:
+        report(read_rows(arguments.table), not arguments.small)
+        return
+    began = float(os.environ.setdefault(BEGAN, str(time.monotonic())))
     if torch is None and not arguments.dry_run:
         print(f"left out: no PyTorch here ({missing})")
         sys.exit(LEFT_OUT)
@@ -505,36 +641,41 @@ def main():
     meta = {"about": "Steps under PyTorch on one GPU, written by tests/gpu/torch_block.py; peak_memory_gib is what the "
                      "allocator reserved, shown_gib what nvidia-smi would show.",
             "date": datetime.date.today().isoformat()}
-    rows = []
+    before = {} if arguments.dry_run else {row["id"]: row for row in read_rows(arguments.output)}
+    rows, waiting = [], []
     for one in SMALL_CASES if arguments.small else CASES:
         row = row_of(one, arguments.device, grouped)
         row["date"] = meta["date"]
         row["forecast"] = forecast(arguments, row)
         if arguments.profile:
             row["by_profile"] = forecast(arguments, row, arguments.profile)
-        if arguments.dry_run:
-            row["left_out"] = "dry run"
-        elif time.monotonic() - began > arguments.seconds:
-            row["left_out"] = "no time"
-        else:
-            print(f"{row['id']} ({time.monotonic() - began:.0f} s)", file=sys.stderr)
-            measure_row(row, one, grouped, arguments.repetitions)
         rows.append(row)
-        # Rows are what was measured; readers of rows want nothing else.
-        document = {"meta": meta, "rows": [row for row in rows if "measured" in row],
-                    "left_out": [row for row in rows if "measured" not in row]}
-        pathlib.Path(arguments.output).write_text(json.dumps(document, indent=1), encoding="utf-8")
-    print(table_of(rows))
-    errors = mean_errors(rows)
-    judged = "" if arguments.small else " (allowed: {})"
-    for what, error in errors.items():
-        print(f"\nMean error, {what}: {error:.1f} %{judged.format(MOST[what])}")
-    print()
-    missed = not arguments.small and any(error > MOST[what] for what, error in errors.items())
-    broken = any("failed" in row for row in rows) or not (arguments.dry_run or any("measured" in row for row in rows))
-    sys.exit(DIFFERS if missed or broken else 0)
+        if row["id"] in before:
+            take_over(row, before[row["id"]])
+        if not any(key in row for key in ("measured", "left_out", "failed")):
+            row["left_out"] = "dry run" if arguments.dry_run else NO_TIME
+            waiting.append((row, one))
+    write_rows(arguments.output, meta, rows)
+    for row, one in [] if arguments.dry_run else waiting:
+        if time.monotonic() - began > arguments.seconds:
+            break
+        print(f"{row['id']} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
+        del row["left_out"]
+        measure_row(row, one, grouped, arguments.repetitions)
+        write_rows(arguments.output, meta, rows)
+        if row.get("fatal"):
+            start_again()
+    missed = report(rows, not arguments.small)
+    if any("failed" in row for row in rows) or not (arguments.dry_run or any("measured" in row for row in rows)):
+        sys.exit(FAILED)
+    if any(row.get("left_out") == NO_TIME for row in rows):
+        sys.exit(INCOMPLETE)
+    sys.exit(MISSED if missed else 0)
 
 
+# As torchtitan's launcher has it; read when PyTorch is loaded.
+ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
+os.environ.setdefault(ALLOCATOR, "expandable_segments:True")
 missing, on_gpu, device = "", False, "cpu"
 try:
     import torch
