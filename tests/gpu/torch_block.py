@@ -5,10 +5,10 @@ with weights in fp32. Eager and compiled, bf16 and fp8, batches of 1 to 8, seque
 recomputation. Attention is torch's scaled_dot_product_attention; fp8 is torchao's where that is installed, else linears
 scaled by tensor as torchao's are; experts are multiplied by torch's grouped product where it has one, else one by one.
 
-Writes rows {id, job, measured, software} that `flopcast validate --published FOLDER` and `flopcast fit` read, and prints
-a table. What the file has of the same PyTorch and GPU is not measured again. Leaves with 1 where a row fails, with 2 where
-flopcast refuses a job, with 3 where rows are left for want of time, with 77 where PyTorch is missing or sees no GPU, with
-78 where all is measured and forecasts miss by more than MOST.
+Writes rows {id, job, measured, software} that `flopcast validate --published FOLDER` and `flopcast fit` read, and
+prints a table. What the file has of the same PyTorch and GPU is not measured again. Leaves with 1 where a row fails,
+with 2 where flopcast refuses a job, with 3 where rows are left for want of time, with 77 where PyTorch is missing or sees
+no GPU, with 78 where all is measured and forecasts miss by more than MOST.
 """
 
 import argparse
@@ -494,7 +494,7 @@ def measure_row(row, one, grouped, repetitions):
         row["libraries"].update(of_case)
     except NotHere as reason:
         row["left_out"] = str(reason)
-    except Exception as error:  # of PyTorch's, any kind: what it cannot compile or multiply is told, and the rest goes on
+    except Exception as error:  # of PyTorch's, any kind: what it cannot do is told, and the rest goes on
         # Out of memory is told by itself, apart from the rows that a time can be had of.
         if "out of memory" in str(error):
             row.update(left_out="out of memory", oom=True)
