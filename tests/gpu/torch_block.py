@@ -7,8 +7,8 @@ scaled by tensor as torchao's are; experts are multiplied by torch's grouped pro
 
 Writes rows {id, job, measured, software} that `flopcast validate --published FOLDER` and `flopcast fit` read, and
 prints a table. What the file has of the same PyTorch and GPU is not measured again. Leaves with 1 where a row fails,
-with 2 where flopcast refuses a job, with 3 where rows are left for want of time, with 77 where PyTorch is missing or sees
-no GPU, with 78 where all is measured and forecasts miss by more than MOST.
+with 2 where flopcast refuses a job, with 3 where rows are left for want of time, with 77 where PyTorch is missing or
+sees no GPU, with 78 where all is measured and forecasts miss by more than MOST.
 """
 
 import argparse
