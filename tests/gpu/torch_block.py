@@ -367,12 +367,10 @@ def start_again():
     os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
-def weights_in_use(model, compiled):
-    """Types of weights while they multiply, one a forward pass, and the hooks that find them; none in compiled code."""
-    modules = [model.head] + ([] if compiled else [model.blocks[0].attention.query])
-    found = []
-    return found, [module.register_forward_pre_hook(lambda used, _: found.append(used.weight.dtype))
-                   for module in modules]
+def refuse_wide_weights(module, _):
+    """Before a module's forward pass: on one rank some versions of FSDP2 forget the cast."""
+    if module.weight.dtype != torch.bfloat16:
+        raise NotHere(f"FSDP2 on one rank leaves weights in {module.weight.dtype}")
 
 
 def measure(one, grouped, repetitions):
@@ -387,10 +385,11 @@ def measure(one, grouped, repetitions):
         model = model.bfloat16()
     if one["precision"] == "fp8":
         software["fp8"] = with_float8(model)
-    found, hooks = [], []
+    hooks = []
     if one["fsdp"]:
         with_fsdp(model)
-        found, hooks = weights_in_use(model, one["compiled"])
+        # The first module that has weights, outside of what is compiled.
+        hooks.append(model.embedding.register_forward_pre_hook(refuse_wide_weights))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **({"fused": True} if on_gpu else {}))
     loss = loss_of
     if one["compiled"]:
@@ -410,13 +409,10 @@ def measure(one, grouped, repetitions):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    for count in range(3):
+    for _ in range(3):
         step()
-        if count == 0:
-            for hook in hooks:
-                hook.remove()
-            if any(dtype != torch.bfloat16 for dtype in found):
-                raise NotHere(f"FSDP2 multiplies weights in {found}, not bf16")
+        while hooks:
+            hooks.pop().remove()
     if one["compiled"]:
         software["graph_breaks"] = sum(counters["graph_break"].values())
     # As in training, the host does not wait for the end of a step.
