@@ -307,11 +307,14 @@ void settle_ranking(std::size_t wanted, std::vector<PlannedLayout>& ranked) {
   const auto is_close = [](double a, double b, double share) { return std::abs(a - b) <= share * std::abs(a); };
   std::vector<PlannedLayout> kept;
   for (PlannedLayout& one : ranked) {
-    const bool known = std::any_of(kept.begin(), kept.end(), [&](const PlannedLayout& other) {
-      return other.devices == one.devices && is_close(other.time_s, one.time_s, kEqual) &&
-             is_close(other.memory_share, one.memory_share, kEqual);
+    const auto as_fast = std::find_if(kept.begin(), kept.end(), [&](const PlannedLayout& other) {
+      return other.devices == one.devices && is_close(other.time_s, one.time_s, kEqual);
     });
-    if (!known) kept.push_back(std::move(one));
+    if (as_fast == kept.end()) {
+      kept.push_back(std::move(one));
+    } else if (one.memory_share < as_fast->memory_share * (1.0 - kEqual)) {
+      *as_fast = std::move(one);
+    }
   }
   const auto complexity = [](const PlannedLayout& one) {
     return std::tuple(!one.layout.stage_layers.empty(), one.layout.vpp.value_or(1), one.layout.cp, one.layout.pp);

@@ -261,6 +261,12 @@ TEST_F(Run, CompareNamesItsSlowRank) {
   }
 }
 
+TEST_F(Run, PackedDocumentsAreRefused) {
+  const CommandResult result = start_flopcast(run_of({"--training.document_length", "4"}));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.standard_error.find("error: training.document_length: "), 0U) << result.standard_error;
+}
+
 TEST_F(Run, FilesOfRunsWithWrongNumbersOfRanksAreRefused) {
   const std::string file = (folder_ / "run.json").string();
   ASSERT_EQ(start_flopcast(run_of({"--pp", "2", "-o", file})).exit_code, 0);
@@ -270,11 +276,10 @@ TEST_F(Run, FilesOfRunsWithWrongNumbersOfRanksAreRefused) {
     const std::size_t at = changed.find(from);
     EXPECT_NE(at, std::string::npos) << from;
     write_text(file, changed.replace(at, from.size(), to));
-    std::vector<std::string> words = run_of({"--pp", "2", "--trace", file});
-    words.front() = "compare";
-    return start_flopcast(words);
+    return start_flopcast(
+        {"compare", "--model", "gpt2-124m", "--cluster", "dgx-a100-80g", "--pp", "2", "--gbs", "16", "--trace", file});
   };
-  const std::pair<const char*, const char*> cases[] = {{"\"dp\":1,", "\"dp\":0,"},
+  const std::pair<const char*, const char*> cases[] = {{"\"dp\":4,", "\"dp\":0,"},
                                                        {"\"tp\":1,", "\"tp\":-1,"},
                                                        {"\"pipeline_ranks\":2", "\"pipeline_ranks\":1"},
                                                        {"\"axis\":\"pp\"", "\"axis\":\"x\""}};
