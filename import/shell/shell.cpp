@@ -7,14 +7,50 @@
 #include <cstddef>
 #include <cstdlib>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/text/words.hpp"
 #include "import/shell/shell_parser.hpp"
 
 namespace flopcast {
+
+namespace {
+
+// {1..4} and {8..2..2} as words of their own.
+std::vector<ShellWord> with_ranges(const std::vector<ShellWord>& words) {
+  std::vector<ShellWord> all;
+  for (const ShellWord& word : words) {
+    const std::string& text = word.text;
+    const std::size_t open = text.find('{');
+    const std::size_t dots = open == std::string::npos ? open : text.find("..", open);
+    const std::size_t close = dots == std::string::npos ? dots : text.find('}', dots);
+    std::optional<std::string> range;
+    if (close != std::string::npos) {
+      const std::size_t more = std::min(text.find("..", dots + 2), close);
+      const auto first = parse_whole(text.substr(open + 1, dots - open - 1));
+      const auto last = parse_whole(text.substr(dots + 2, more - dots - 2));
+      const auto step = more < close ? parse_whole(text.substr(more + 2, close - more - 2)) : 1;
+      constexpr std::int64_t kLargest = 1'000'000;
+      const bool fits =
+          first && last && step && std::abs(*first) < kLargest && std::abs(*last) < kLargest && *step != 0;
+      if (fits) range = shell_range(*first, *last, *first > *last ? -std::abs(*step) : std::abs(*step));
+    }
+    if (!range) {
+      all.push_back(word);
+      continue;
+    }
+    std::istringstream numbers(*range);
+    for (std::string number; numbers >> number;)
+      all.push_back({text.substr(0, open) + number + text.substr(close + 1), word.line, word.file});
+  }
+  return all;
+}
+
+}  // namespace
 
 bool declares(const std::string& word) {
   return word == "export" || word == "local" || word == "readonly" || word == "declare" || word == "typeset";
@@ -31,8 +67,11 @@ std::string shown(const ShellCommand& words) {
 }
 
 ShellScript ShellParser::parse() {
-  while (!done()) read_word_piece();
-  end_command();
+  // A loop whose end is the script's is read again.
+  do {
+    while (!done()) read_word_piece();
+    end_command();
+  } while (!done());
   if (!branchings_.empty() && branchings_.back().reads_condition) {
     const ShellBranching& open = branchings_.back();
     fail(open.kind == ShellBranching::Kind::kIf ? "an if has no then" : "a case has no esac", open.line);
@@ -52,7 +91,7 @@ const ShellBranching* ShellParser::undecided() const {
 
 bool ShellParser::is_dead() const {
   return skips_next_ || std::any_of(branchings_.begin(), branchings_.end(), [](const ShellBranching& each) {
-           return !each.reads_condition && each.runs && !*each.runs;
+           return each.continues || (!each.reads_condition && each.runs && !*each.runs);
          });
 }
 
@@ -219,11 +258,7 @@ bool ShellParser::read_branching(ShellCommand& command, const std::string& by) {
       branchings_.push_back(std::move(group));
       return true;
     }
-    group.line = doubt_.line > 0 ? doubt_.line : command.front().line;
-    group.runs = skips_next_ ? std::optional<bool>(false) : doubt_.line > 0 ? std::nullopt : std::optional<bool>(true);
-    skips_next_ = false;
-    doubt_.line = 0;
-    branchings_.push_back(std::move(group));
+    begin_group(ShellBranching::Kind::kGroup, command.front().line);
     return true;
   }
   const bool closes_group = first == "}" && inner != nullptr && inner->kind == ShellBranching::Kind::kGroup;
@@ -236,12 +271,65 @@ bool ShellParser::read_branching(ShellCommand& command, const std::string& by) {
   }
   if (first == "else" && in_if) {
     begin_branch(*inner, true);
-  } else if ((first == "fi" && in_if) || (first == "esac" && in_case) || closes_group) {
+  } else if (closes_group) {
+    end_group(by);
+  } else if ((first == "fi" && in_if) || (first == "esac" && in_case)) {
     branchings_.pop_back();
   } else {
     return false;
   }
   return true;
+}
+
+// { … } or ( … ), which runs or not as a command would.
+void ShellParser::begin_group(ShellBranching::Kind kind, int line) {
+  ShellBranching group;
+  group.kind = kind;
+  group.reads_condition = false;
+  group.line = doubt_.line > 0 ? doubt_.line : line;
+  group.runs = skips_next_ ? std::optional<bool>(false) : doubt_.line > 0 ? std::nullopt : std::optional<bool>(true);
+  group.before = status_;
+  skips_next_ = false;
+  doubt_.line = 0;
+  status_.reset();
+  branchings_.push_back(std::move(group));
+}
+
+void ShellParser::end_group(const std::string& by) {
+  const ShellBranching group = branchings_.back();
+  branchings_.pop_back();
+  if (group.variables) variables_ = *group.variables;
+  skips_next_ = group.runs && !*group.runs;
+  if (skips_next_) status_ = group.before;
+  join(status_, group.runs ? 0 : group.line, by);
+}
+
+// At a parenthesis that begins a command; what is assigned inside of it ends with it.
+bool ShellParser::begin_subshell() {
+  constexpr std::ptrdiff_t kDeepest = 16;
+  const ShellBranching* inner = branchings_.empty() ? nullptr : &branchings_.back();
+  if (!command_.empty() || in_word_ || !function_.empty() || (inner != nullptr && inner->reads_condition)) return false;
+  const auto open = std::count_if(branchings_.begin(), branchings_.end(), [](const ShellBranching& each) {
+    return each.kind == ShellBranching::Kind::kSubshell;
+  });
+  begin_group(ShellBranching::Kind::kSubshell, line_);
+  if (open < kDeepest)
+    branchings_.back().variables = std::make_shared<std::map<std::string, ShellVariable>>(variables_);
+  return true;
+}
+
+// break and continue, of so many loops.
+void ShellParser::leave_loops(const ShellCommand& command) {
+  long loops = command.size() > 1 ? std::strtol(command[1].text.c_str(), nullptr, 10) : 1;
+  for (auto each = branchings_.rbegin(); each != branchings_.rend() && loops > 0; ++each) {
+    if (each->kind != ShellBranching::Kind::kLoop || each->reads_condition) continue;
+    --loops;
+    if (loops == 0 && command.front().text == "continue") {
+      each->continues = true;
+    } else {
+      each->runs = false;
+    }
+  }
 }
 
 void ShellParser::begin_loop(const ShellCommand& command, const std::string& by) {
@@ -257,7 +345,7 @@ void ShellParser::begin_loop(const ShellCommand& command, const std::string& by)
     loop.condition.push_back({by, line_});
   } else if (command.size() > 2 && command[2].text == "in") {
     loop.variable = command[1].text;
-    loop.rest.assign(command.begin() + 3, command.end());
+    loop.rest = with_ranges({command.begin() + 3, command.end()});
   } else if (command.size() == 2 && is_name(command[1].text)) {
     loop.variable = command[1].text;
     loop.rest = variables_["@"].words;
@@ -293,6 +381,7 @@ std::optional<bool> ShellParser::counts_on(const ShellBranching& loop) const {
 bool ShellParser::end_loop() {
   constexpr int kMostRounds = 500;
   ShellBranching& loop = branchings_.back();
+  loop.continues = false;
   const bool runs = loop.runs.value_or(false) && !is_dead();
   const bool counts = !loop.is_while && loop.variable.empty();
   if (runs && counts) calculate(loop.step);
@@ -316,29 +405,60 @@ bool ShellParser::end_loop() {
   return true;
 }
 
-// "[ … ] && NAME=…" outside of an if.
-void ShellParser::judge_short_circuit(const ShellCommand& command, const std::string& by) {
-  const bool pending = skips_next_ || doubt_.line > 0;
-  if (command.empty() && !read_array_) return;
-  read_array_ = false;
-  if (pending && by == joint_) return;
-  const std::string first = command.empty() ? "" : command.front().text;
+// "[ … ] && NAME=… || NAME=…" outside of an if; the first words of the command are assigned.
+void ShellParser::judge_short_circuit(const ShellCommand& command, std::size_t assigned, const std::string& by) {
+  const bool array = std::exchange(read_array_, false);
+  const bool arithmetic = std::exchange(read_arithmetic_, false);
+  if (command.empty() && !array && !arithmetic) return;
   const bool judges = by == "&&" || by == "||";
-  const bool is_test = judges && (first == "[" || first == "[[" || first == "test");
-  const auto holds = is_test ? decide(command, command.front().line) : std::nullopt;
-  skips_next_ = holds && *holds == (by == "||");
-  doubt_.line = is_test && !holds ? command.front().line : 0;
-  joint_ = by;
+  const std::size_t at = static_cast<std::size_t>(
+      std::find_if(command.begin(), command.end(), [](const ShellWord& word) { return word.text != "!"; }) -
+      command.begin());
+  const std::string first = at < command.size() ? command[at].text : "";
+  const int line = command.empty() ? line_ : command.front().line;
+  const auto substitutes = [](const ShellWord& word) {
+    const std::size_t mark = word.text.find(kUnset);
+    return mark != std::string::npos && mark + 1 < word.text.size() &&
+           (word.text[mark + 1] == '(' || word.text[mark + 1] == '`');
+  };
+  if (command.empty()) return join(array ? true : arithmetic_holds_, arithmetic ? line : 0, by);
+  if (first == "true" || first == "false" || first == ":") return join((first != "false") == (at % 2 == 0), 0, by);
+  if (first == "[" || first == "[[" || first == "test")
+    return join(judges ? decide(command, line) : std::nullopt, line, by);
+  // What an assignment takes from a command may fail with it.
+  const bool assigns_all = at == 0 && assigned == command.size();
+  const bool succeeds = assigns_all && (declares(first) || std::none_of(command.begin(), command.end(), substitutes));
+  join(succeeds ? std::optional<bool>(true) : std::nullopt, 0, by);
+}
+
+// What && or || after a command makes of the next one. A status that is not known leaves that one in doubt where
+// `doubt` is a line, and lets it run otherwise.
+void ShellParser::join(std::optional<bool> status, int doubt, const std::string& by) {
+  const bool goes_on = by == "|" || by == "<" || by == ">";
+  if (skips_next_ && goes_on) return;
+  const bool judges = by == "&&" || by == "||";
+  if (skips_next_) status = status_;  // as before what does not run
+  if (doubt_.line > 0) {
+    status.reset();
+    doubt = doubt_.line;
+  }
+  status_ = status;
+  skips_next_ = judges && status && *status == (by == "||");
+  doubt_.line = judges && !status ? doubt : 0;
 }
 
 void ShellParser::end_command(const std::string& by) {
   end_word();
   if (in_array_) return;  // inside ( … ) a line end only separates words
+  if (std::exchange(closes_subshell_, false)) {
+    end_group(command_.empty() ? by : ";");
+    if (command_.empty()) return;
+  }
   static const std::vector<std::string> conditions = {"select"};
   static const std::vector<std::string> keywords = {"then", "do", "else", "{", "!"};
   ShellCommand command;
   std::swap(command, command_);
-  if (command.empty()) return judge_short_circuit(command, by);
+  if (command.empty()) return judge_short_circuit(command, 0, by);
   if (command.front().text == "function" && command.size() == 2) {
     function_ = command[1].text;
     return;
@@ -366,9 +486,12 @@ void ShellParser::end_command(const std::string& by) {
     ++first;
   }
   const bool dead = is_dead();
-  judge_short_circuit(command, by);
+  const bool decided = undecided() == nullptr;
+  judge_short_circuit(command, first, by);
   command.erase(command.begin(), command.begin() + static_cast<std::ptrdiff_t>(first));
-  if (!command.empty() && !dead) add_command(std::move(command));
+  if (command.empty() || dead) return;
+  if (command.front().text != "break" && command.front().text != "continue") return add_command(std::move(command));
+  if (decided) leave_loops(command);
 }
 
 std::string unset_name(const std::string& text) {

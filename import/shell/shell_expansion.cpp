@@ -20,6 +20,22 @@ namespace {
 
 constexpr std::size_t kLongestExpansion = std::size_t{1} << 20;
 
+// seq LAST, seq FIRST LAST and seq FIRST STEP LAST, of whole numbers.
+std::optional<std::string> counted(const ShellCommand& command) {
+  constexpr std::size_t kMostWords = 4;
+  constexpr std::size_t kMostDigits = 9;
+  if (command.size() < 2 || command.size() > kMostWords) return std::nullopt;
+  std::vector<std::int64_t> numbers;
+  for (std::size_t index = 1; index < command.size(); ++index) {
+    const std::string& text = command[index].text;
+    const auto number = shell_arithmetic(text, [](const std::string&) { return std::string(); });
+    if (!number || text.size() > kMostDigits) return std::nullopt;
+    numbers.push_back(*number);
+  }
+  const std::int64_t step = numbers.size() > 2 ? numbers[1] : 1;
+  return shell_range(numbers.size() > 1 ? numbers[0] : 1, numbers.back(), step);
+}
+
 }  // namespace
 
 bool is_name_character(char character) {
@@ -153,6 +169,15 @@ bool ShellParser::read_element(const std::string& name, const std::string& subsc
   if (word.text.starts_with('[') && word.text.find("]=") != std::string::npos) return false;
   append_split(word.text, word.line, quoted);
   return true;
+}
+
+std::optional<std::string> shell_range(std::int64_t first, std::int64_t last, std::int64_t step) {
+  constexpr std::int64_t kMost = 4096;
+  if (step == 0 || (last - first) / step > kMost) return std::nullopt;
+  std::string all;
+  for (std::int64_t each = first; step > 0 ? each <= last : each >= last; each += step)
+    all += fmt::format("{}{}", all.empty() ? "" : " ", each);
+  return all;
 }
 
 // $'…', where \n and \t stand for what they do in C.
@@ -342,8 +367,8 @@ void ShellParser::read_dollar(bool quoted) {
   expand(name, quoted);
 }
 
-// The output of a command that only rewrites text or paths: echo, expr, bc, dirname, basename, pwd, realpath, cat of a
-// file that the script wrote.
+// The output of a command that only rewrites text, numbers or paths: echo, expr, seq, bc, dirname, basename, pwd,
+// realpath, cat of a file that the script wrote.
 std::optional<std::string> ShellParser::substitute(const std::string& inside) const {
   constexpr int kDeepest = 8;
   if (depth_ >= kDeepest) return std::nullopt;
@@ -374,6 +399,7 @@ std::optional<std::string> ShellParser::substitute(const std::string& inside) co
   if (commands.size() != 1) return std::nullopt;
   if (first == "echo") return words_of(commands[0]);
   if (first == "expr") return calculated(words_of(commands[0]));
+  if (first == "seq") return counted(commands[0]);
   if (commands[0].size() < 2) return std::nullopt;
   if (first == "dirname") return folder_of(last);
   if (first == "basename" && commands[0].size() == 2) return last.substr(last.rfind('/') + 1);
@@ -406,6 +432,9 @@ bool ShellParser::read_arithmetic_command() {
     return true;
   }
   if (command_.empty()) {
+    const auto holds = shell_arithmetic(inside, [this](const std::string& name) { return scalar(name); });
+    read_arithmetic_ = true;
+    arithmetic_holds_ = holds ? std::optional<bool>(*holds != 0) : std::nullopt;
     calculate(inside);
     return true;
   }
@@ -423,7 +452,7 @@ void ShellParser::calculate(const std::string& text) {
   while (end < text.size() && is_name_character(text[end])) ++end;
   const std::string name = text.substr(begin, end - begin);
   const std::string rest = text.substr(std::min(text.find_first_not_of(" \t", end), text.size()));
-  if (!is_name(name) || rest.empty()) return;
+  if (!is_name(name) || rest.empty() || rest.starts_with("==")) return;
   const bool counts = rest.starts_with("++") || rest.starts_with("--");
   const bool adds = rest.size() > 1 && rest[1] == '=';
   if (!counts && !adds && rest[0] != '=') return;

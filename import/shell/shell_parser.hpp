@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,9 +28,9 @@ struct ShellFunction {
   int file_index = 0;
 };
 
-/// An if or a case that is not closed yet.
+/// An if, a case, a group or a loop that is not closed yet.
 struct ShellBranching {
-  enum class Kind { kIf, kCase, kGroup, kLoop };
+  enum class Kind { kIf, kCase, kGroup, kSubshell, kLoop };
   Kind kind = Kind::kIf;
   int line = 0;
   bool reads_condition = true;  // or the pattern of a case
@@ -38,6 +39,7 @@ struct ShellBranching {
   bool taken = false;           // no later branch runs
   bool doubtful = false;        // an earlier branch may run
   std::optional<bool> runs;     // the branch at hand
+  std::optional<bool> before;   // of a group: the status of what stands before it
   // Of a loop: where it is read again from, and for which words.
   std::size_t again_at = 0;
   int again_line = 0;
@@ -46,6 +48,9 @@ struct ShellBranching {
   std::string holds;  // of for ((…; …; …)), and its step
   std::string step;
   bool is_while = false;
+  bool continues = false;  // the rest of this round is left out
+  // Of a subshell: what it may not change.
+  std::shared_ptr<const std::map<std::string, ShellVariable>> variables;
   std::string function;  // whose body the group is: read when it is called
 };
 
@@ -103,7 +108,12 @@ class ShellParser {
   void begin_case_branch();
   bool is_dead() const;
   const ShellBranching* undecided() const;
-  void judge_short_circuit(const ShellCommand& command, const std::string& by);
+  void judge_short_circuit(const ShellCommand& command, std::size_t assigned, const std::string& by);
+  void join(std::optional<bool> status, int doubt, const std::string& by);
+  void begin_group(ShellBranching::Kind kind, int line);
+  void end_group(const std::string& by);
+  bool begin_subshell();
+  void leave_loops(const ShellCommand& command);
   void add_command(ShellCommand command);
   bool read_function_head();
   void call(ShellFunction function, const ShellCommand& command);
@@ -154,11 +164,14 @@ class ShellParser {
   bool in_array_ = false;
   ShellScript script_;
   std::vector<ShellBranching> branchings_;
-  bool skips_next_ = false;  // the right side of && after what does not hold
-  ShellBranching doubt_;     // its line is that of a [ … ] before && that cannot be decided, else 0
-  std::string joint_;        // the && or || of the two
-  bool read_array_ = false;  // in this command
-  int depth_ = 0;            // of sh -c "sh -c …"
+  std::optional<bool> status_;    // of the last command before && or ||
+  bool skips_next_ = false;       // the right side of && after what does not hold
+  ShellBranching doubt_;          // its line is that of a [ … ] before && that cannot be decided, else 0
+  bool read_array_ = false;       // in this command
+  bool read_arithmetic_ = false;  // this command is (( … )), and what it tells
+  std::optional<bool> arithmetic_holds_;
+  bool closes_subshell_ = false;  // its parenthesis was read, and what joins it to the next command comes
+  int depth_ = 0;                 // of sh -c "sh -c …"
 };
 
 /// The value of the inside of $((…)): whole numbers, names, parentheses and C's arithmetic, comparing and logical
@@ -173,6 +186,9 @@ std::optional<std::int64_t> shell_arithmetic(std::string_view text,
 /// holds anything else, such as a command or a file test. What the script does not set counts as empty; such names that
 /// are compared with something are added to `assumed_empty`.
 std::optional<bool> shell_condition(const ShellCommand& words, std::vector<std::string>* assumed_empty = nullptr);
+
+/// The numbers from the first to the last, with blanks between; nothing where they do not end or are many.
+std::optional<std::string> shell_range(std::int64_t first, std::int64_t last, std::int64_t step);
 
 /// Whether a pattern of `case` or of [[ == ]] matches: * and ?. Nothing for [ … ] and for the output of commands.
 std::optional<bool> shell_matches(const std::string& text, const std::string& pattern);

@@ -270,6 +270,11 @@ void ShellParser::read_operator() {
   if (written != ";;") end_command(written);
   if (in_array_) return;
   if (written == ";;") end_command();
+  if (character == '(' && begin_subshell()) return;
+  if (character == ')' && !branchings_.empty() && branchings_.back().kind == ShellBranching::Kind::kSubshell) {
+    closes_subshell_ = true;
+    return;
+  }
   if (character == '<' && twice && peek(1) == '<') {
     take();
     take();

@@ -258,6 +258,21 @@ TEST(Megatron, UndecidedBranchesAreToldOf) {
   EXPECT_TRUE(mentions(twice.warnings, "--micro-batch-size: \"2\" here and \"1\" in line 5"));
 }
 
+TEST(Megatron, ExpertsAreFoldedWhateverEpIs) {
+  const std::string run =
+      "torchrun pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 "
+      "--max-position-embeddings 1024 --micro-batch-size 1 --global-batch-size 16 --vocab-size 32000 --bf16 "
+      "--tensor-model-parallel-size 4 --expert-tensor-parallel-size 1 ";
+  const ImportedJob folded = import_text(run + "--sequence-parallel --num-experts 8", "a.sh");
+  EXPECT_EQ(folded.job["layout"]["etp"], 1);
+  const ImportedJob dense = import_text(run + "--sequence-parallel", "a.sh");
+  EXPECT_FALSE(dense.job["layout"].contains("etp"));
+  EXPECT_TRUE(mentions(dense.notes, "--expert-tensor-parallel-size has no effect without experts"));
+  const ImportedJob apart = import_text(run + "--num-experts 8", "a.sh");
+  EXPECT_FALSE(apart.job["layout"].contains("etp"));
+  EXPECT_TRUE(mentions(apart.notes, "has no effect without --sequence-parallel"));
+}
+
 std::string words_of(std::string_view text) {
   std::string joined;
   for (const ShellCommand& command : parse_shell(text, "a.sh").commands) {
@@ -332,6 +347,36 @@ TEST(Shell, BranchesThatConstantsDecide) {
   EXPECT_EQ(run("if $1; then V=1; elif true; then V=2; else V=3; fi"), "[run][2];");
 }
 
+TEST(Shell, AndOrListsHaveTheStatusOfWhatRan) {
+  const auto run = [](const std::string& text) {
+    const std::string words = words_of("N=4 V=\n" + text + "\nrun $V");
+    return words.substr(words.find("[run]"));
+  };
+  EXPECT_EQ(run("[ $N -gt 1 ] && V=4 || V=1"), "[run][4];");
+  EXPECT_EQ(run("[ $N -gt 8 ] && V=4 || V=1"), "[run][1];");
+  EXPECT_EQ(run("! test $N = 4 && V=4 || V=1"), "[run][1];");
+  EXPECT_EQ(run("[ $N = 5 ] || V=2 && V=$V$V"), "[run][22];");
+  EXPECT_EQ(run("V=1; false && V=8"), "[run][1];");
+  EXPECT_EQ(run("V=1; ! true || V=8; : || V=9"), "[run][8];");
+  EXPECT_EQ(run("(( N > 2 )) && V=big || V=small"), "[run][big];");
+  EXPECT_EQ(run("V=1; (( N > 8 )) && V=2"), "[run][1];");
+  EXPECT_EQ(run("[ $N = 4 ] &&\n  V=\"--fp8 hybrid\" ||\n  V=\"\""), "[run][--fp8][hybrid];");
+  EXPECT_EQ(run("[ $N = 4 ] && L=(a b) || L=(c)\nV=${L[@]}"), "[run][a][b];");
+  EXPECT_EQ(run("[ $N = 4 ] && { V=2; V=3; } || { V=5; }"), "[run][3];");
+  EXPECT_EQ(run("[ $N = 5 ] && { V=2; V=3; } || { V=5; }"), "[run][5];");
+  EXPECT_EQ(run("V=$(x) || V=2"), "[run][2];") << "a command may fail";
+  EXPECT_EQ(words_of("false && run a | tee log || run b"), "[false];[run][b];");
+  EXPECT_EQ(parse_shell("V=1\n[ $(x) = b ] && V=2 || V=3", "a.sh").warnings.size(), 2u);
+}
+
+TEST(Shell, SubshellsKeepTheirAssignments) {
+  EXPECT_EQ(words_of("A=1\n( A=2; run $A )\nrun $A"), "[run][2];[run][1];");
+  EXPECT_EQ(words_of("A=1\n(A=2) && A=3 || A=4\nrun $A"), "[run][3];");
+  EXPECT_EQ(words_of("A=1\nfalse && (run x) || (run y)\n(cd d && (A=5; run $A))\nrun $A"),
+            "[false];[run][y];[cd][d];[run][5];[run][1];");
+  EXPECT_EQ(words_of("A=1\ncase b in (b) A=2 ;; esac\nrun $A > >(tee log)"), "[run][2];[tee][log];");
+}
+
 TEST(Shell, UndecidedBranches) {
   const auto warnings = [](const char* text) { return parse_shell(text, "a.sh").warnings.size(); };
   EXPECT_EQ(warnings("case $(x) in a) V=1 ;; b) V=2 ;; esac"), 1u);
@@ -384,6 +429,14 @@ TEST(Shell, LoopsAreRead) {
   EXPECT_EQ(words_of("L=()\nfor ((i = 0; i < 4; i++)); do\n  if ((i < 1)); then L+=(0); else L+=(1); fi\ndone\n"
                      "printf -v F \"[%s]\" \"$(IFS=', '; echo \"${L[*]}\")\"\nrun \"$F\""),
             "[run][[0 1 1 1]];");
+  EXPECT_EQ(words_of("for i in {1..3} x{4..2..2}; do run $i; done"), "[run][1];[run][2];[run][3];[run][x4];[run][x2];");
+  EXPECT_EQ(words_of("for i in $(seq 2) $(seq 8 -4 0) `seq 3 3`; do run $i; done"),
+            "[run][1];[run][2];[run][8];[run][4];[run][0];[run][3];");
+  EXPECT_EQ(
+      words_of(
+          "for i in {1..9}; do\n  if [ $i = 3 ]; then break; fi\n  ((i == 1)) && continue\n  run $i\ndone\nrun $i"),
+      "[run][2];[run][3];");
+  EXPECT_EQ(words_of("while true; do\n  for i in 1 2; do run a; break 2; done\ndone\nrun b"), "[run][a];[run][b];");
   EXPECT_EQ(words_of("while true; do run a; done").substr(0, 7), "[run][a");
 }
 
