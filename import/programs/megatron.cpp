@@ -311,6 +311,7 @@ ImportedJob MegatronReader::read() {
   read_layout();
   read_named_model();
   read_model();
+  read_expert_tensor();
   read_pipeline();
   read_uneven_stages();
   read_counted_stages();

@@ -246,11 +246,28 @@ void MegatronReader::read_layout() {
   }
   read_context_parallel();
   put_whole("expert-model-parallel-size", "layout.ep");
-  const bool in_sequence = arguments_.has("sequence-parallel") && tp_ > 1;
-  if (in_sequence) put("layout.sequence_parallel", true, "sequence-parallel");
-  // Megatron folds experts over tensor ranks under sequence parallelism alone.
-  if (in_sequence && out_.whole("layout.ep") > 1) put_whole("expert-tensor-parallel-size", "layout.etp");
+  if (arguments_.has("sequence-parallel") && tp_ > 1) put("layout.sequence_parallel", true, "sequence-parallel");
   read_batch();
+}
+
+// Megatron folds experts over tensor ranks under sequence parallelism alone.
+void MegatronReader::read_expert_tensor() {
+  if (!arguments_.has("expert-tensor-parallel-size")) return;
+  const bool in_catalogue = given("model") || (out_.has("model") && out_.job["model"].is_string());
+  const bool has_experts = given("model.experts.count") ||
+                           (out_.job["model"].is_object() && out_.job["model"].contains("experts")) ||
+                           (in_catalogue && out_.whole("layout.ep") > 1);
+  const bool in_sequence = out_.has("layout.sequence_parallel");
+  if (has_experts && in_sequence) {
+    put_whole("expert-tensor-parallel-size", "layout.etp");
+    return;
+  }
+  const auto told = arguments_.whole("expert-tensor-parallel-size", 1, "layout.etp");
+  if (!told || *told == tp_) return;
+  const char* what = in_catalogue && !has_experts ? "is not read of a named model beside ep 1: give --etp N"
+                     : has_experts                ? "has no effect without --sequence-parallel and tp"
+                                                  : "has no effect without experts";
+  note(fmt::format("--expert-tensor-parallel-size {}", what));
 }
 
 }  // namespace flopcast

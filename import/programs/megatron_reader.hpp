@@ -54,6 +54,7 @@ class MegatronReader {
   void read_expert_layers(ForeignExperts& experts);
   void read_latent();
   void read_layout();
+  void read_expert_tensor();
   void read_context_parallel();
   bool read_context_inner();
   void read_batch();

@@ -108,6 +108,8 @@ class RecipeReader {
   void read_choice(const std::string& path, const nlohmann::json& value, const nlohmann::json& choices);
   void put_all(const nlohmann::json& fields, const std::string& path);
   void read_any();
+  void read_full_precision();
+  std::string word_at(const std::string& path) const;
   void read_named(const std::string& path, const nlohmann::json& value, const nlohmann::json& rule);
   void read_shared_width();
   void read_shards();
@@ -140,7 +142,12 @@ const nlohmann::json* RecipeReader::rule(const char* group, const std::string& p
 }
 
 void RecipeReader::put_all(const nlohmann::json& fields, const std::string& path) {
-  for (const auto& item : fields.items()) out_.put(item.key(), item.value(), place(path));
+  for (const auto& item : fields.items()) {
+    // Activations and optimizer are offloaded by a key each: one does not take back the other.
+    const bool offloads = item.key() == "layout.offload" && out_.has(item.key());
+    const bool both = offloads && out_.job["layout"]["offload"] != item.value();
+    out_.put(item.key(), both ? nlohmann::json("all") : item.value(), place(path));
+  }
 }
 
 void RecipeReader::read_choice(const std::string& path, const nlohmann::json& value, const nlohmann::json& choices) {
@@ -243,6 +250,36 @@ void RecipeReader::read_any() {
   }
 }
 
+// A value as a word in small letters, "" where the file has none.
+std::string RecipeReader::word_at(const std::string& path) const {
+  const auto leaf = leaves_.find(path);
+  if (leaf == leaves_.end()) return "";
+  return lower_case(leaf->second.is_string() ? leaf->second.get<std::string>() : dumped(leaf->second));
+}
+
+// 16 bits that are switched off leave fp32. The rule "full_precision":
+//   off       the leaf that is false
+//   unless    leaves with the words that tell another format
+//   products  the leaf that is true where products are in tf32
+void RecipeReader::read_full_precision() {
+  const auto rule = recipe_.rules.find("full_precision");
+  if (rule == recipe_.rules.end() || context_.has("training.precision")) return;
+  const std::string off = rule->at("off").get<std::string>();
+  if (word_at(off) != "false") return;
+  for (const auto& item : rule->at("unless").items()) {
+    const std::string told = word_at(item.key());
+    for (const nlohmann::json& word : item.value()) {
+      if (told == word) return;
+    }
+  }
+  const std::string products = rule->at("products").get<std::string>();
+  const bool is_tf32 = word_at(products) == "true";
+  out_.put("training.precision", is_tf32 ? "tf32" : "fp32", place(is_tf32 ? products : off));
+  out_.warnings.push_back(
+      fmt::format("{}: neither bf16 nor fp16 is on: {} is forecast; give --precision bf16 for another", place(off),
+                  is_tf32 ? "tf32" : "fp32"));
+}
+
 int RecipeReader::whole_leaf(const std::string& path, int otherwise) const {
   const auto leaf = leaves_.find(path);
   const bool fits = leaf != leaves_.end() && leaf->second.is_number_integer() && leaf->second > 0 &&
@@ -277,6 +314,16 @@ void RecipeReader::read_shards() {
   const std::string shards = keys->at("shards").get<std::string>();
   const std::string replicas = keys->at("replicas").get<std::string>();
   const int sharded = whole_leaf(shards, 1);
+  // Replicas of whole weights, where all that is not replicated is sharded unless told so.
+  const bool copies = sharded == 1 && leaves_.count(shards) > 0 && leaves_.at(shards) == 1;
+  if (copies && whole_leaf(replicas, 1) > 1) out_.put("layout.data_parallel", "ddp", place(replicas));
+  if (keys->contains("unsaid") && !copies && !out_.has("layout.zero") && !context_.has("layout.zero")) {
+    const std::string unsaid = keys->at("unsaid").get<std::string>();
+    out_.put("layout.data_parallel", unsaid, file_);
+    if (leaves_.count(shards) == 0)
+      out_.notes.push_back(fmt::format("{}: layout.data_parallel is {}, {}'s where there are several GPUs", file_,
+                                       unsaid, recipe_.program));
+  }
   if (sharded > 1 && whole_leaf(replicas, 1) > 1) {
     out_.put("layout.data_parallel", "hsdp", place(replicas));
     out_.put("layout.shards", sharded, place(shards));
@@ -605,7 +652,13 @@ ImportedJob RecipeReader::read() {
   read_packing();
   read_preference();
   KeyJudge judge(table_, out_);
-  for (const auto& [path, value] : leaves_) {
+  // Those that a later one overrules go before.
+  std::vector<std::pair<std::string, nlohmann::json>> ordered(leaves_.begin(), leaves_.end());
+  const nlohmann::json first = recipe_.rules.value("first", nlohmann::json::array());
+  std::stable_partition(ordered.begin(), ordered.end(), [&first](const auto& leaf) {
+    return std::find(first.begin(), first.end(), leaf.first) != first.end();
+  });
+  for (const auto& [path, value] : ordered) {
     if (of_adapter_.count(path) > 0) {
       const std::vector<std::string>& told = out_.keys.not_modelled;
       const bool warned = std::find(told.begin(), told.end(), path) != told.end();
@@ -632,6 +685,7 @@ ImportedJob RecipeReader::read() {
                 path, place(path));
   }
   read_any();
+  read_full_precision();
   read_shared_width();
   read_block();
   read_layer_choice();

@@ -190,6 +190,7 @@ TEST(HuggingFace, FamiliesHaveTheirOwnNamesAndDefaults) {
   EXPECT_EQ(scout["experts"], json::parse(R"({"count": 8, "top_k": 1, "ffn": 128, "shared": 1, "every": 2})"));
   EXPECT_EQ(import_text(small("bert", ""), "c.json").job["model"]["causal"], false);
   EXPECT_EQ(import_text(small("minicpm", ""), "c.json").job["model"]["tied_embeddings"], true);
+  EXPECT_EQ(import_text(small("smollm3", ""), "c.json").job["model"]["tied_embeddings"], true);
   const json llava =
       import_text(R"({"model_type": "llava", "text_config": {"model_type": "mistral", "vocab_size": 32064,
     "max_position_embeddings": 2048}})",

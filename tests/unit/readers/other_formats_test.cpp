@@ -388,6 +388,59 @@ TEST(Recipes, OptimizersPreferencesAndPacking) {
   EXPECT_EQ(tuned["master_weights"], false);
 }
 
+TEST(Recipes, SixteenBitsThatAreOffLeaveFp32) {
+  const auto trl = [](const json& more) {
+    json values = {{"model_name_or_path", "Qwen/Qwen2.5-7B"}, {"dataset_name", "d"}, {"learning_rate", 1e-4}};
+    values.update(more);
+    return import_text(values.dump(2), "t.yaml");
+  };
+  const auto axolotl = [](const json& more) {
+    json values = {{"base_model", "Qwen/Qwen2.5-7B"}, {"sequence_len", 4096}, {"micro_batch_size", 2}};
+    values.update(more);
+    return import_text(values.dump(2), "a.yaml");
+  };
+  const auto precision = [](const ImportedJob& imported) { return imported.job["training"].value("precision", ""); };
+  EXPECT_EQ(precision(trl({{"bf16", false}})), "fp32");
+  EXPECT_TRUE(mentions(trl({{"bf16", false}}).warnings, "t.yaml:/bf16: neither bf16 nor fp16 is on: fp32 is forecast"));
+  EXPECT_EQ(precision(trl({{"bf16", false}, {"fp16", true}})), "fp16");
+  EXPECT_EQ(precision(trl({{"bf16", false}, {"dtype", "bfloat16"}})), "bf16");
+  EXPECT_EQ(precision(trl({{"fp16", false}})), "bf16");
+  EXPECT_EQ(precision(axolotl({{"bf16", false}})), "fp32");
+  EXPECT_EQ(precision(axolotl({{"bf16", false}, {"tf32", true}})), "tf32");
+  EXPECT_EQ(precision(axolotl({{"bf16", false}, {"tf32", true}, {"fp8", true}})), "fp8");
+  EXPECT_EQ(precision(axolotl({{"bf16", true}, {"tf32", true}})), "bf16");
+  EXPECT_TRUE(axolotl({{"bf16", "auto"}, {"tf32", true}}).keys.unknown.empty());
+}
+
+TEST(Recipes, BothOffloadsOfAxolotlHold) {
+  json values = {{"base_model", "Qwen/Qwen2.5-7B"},
+                 {"sequence_len", 4096},
+                 {"micro_batch_size", 2},
+                 {"fsdp_version", 2},
+                 {"gradient_checkpointing", "offload"},
+                 {"fsdp_config", {{"offload_params", true}}}};
+  EXPECT_EQ(import_text(values.dump(2), "a.yaml").job["layout"]["offload"], "all");
+  values["gradient_checkpointing"] = true;
+  EXPECT_EQ(import_text(values.dump(2), "a.yaml").job["layout"]["offload"], "optimizer");
+}
+
+TEST(Recipes, TorchtuneShardsOverAllGpusUnlessToldSo) {
+  const auto of = [](const json& more) {
+    json tune = {{"model", {{"_component_", "torchtune.models.llama3_1.llama3_1_8b"}}},
+                 {"tokenizer", {{"_component_", "x"}}},
+                 {"batch_size", 2}};
+    tune.update(more);
+    return import_text(tune.dump(2), "t.yaml");
+  };
+  EXPECT_EQ(of(json::object()).job["layout"]["data_parallel"], "fsdp");
+  EXPECT_TRUE(mentions(of(json::object()).notes, "t.yaml: layout.data_parallel is fsdp, torchtune's"));
+  EXPECT_EQ(of({{"data_parallel_shard_dim", -1}}).job["layout"]["data_parallel"], "fsdp");
+  EXPECT_FALSE(mentions(of({{"data_parallel_shard_dim", -1}}).notes, "data_parallel is"));
+  EXPECT_EQ(of({{"data_parallel_shard_dim", 4}, {"data_parallel_replicate_dim", 2}}).job["layout"]["shards"], 4);
+  EXPECT_EQ(of({{"data_parallel_shard_dim", 1}, {"data_parallel_replicate_dim", 2}}).job["layout"]["data_parallel"],
+            "ddp");
+}
+
 TEST(Recipes, LossesOfTrlByItsTrainers) {
   const auto of = [](const json& more) {
     json trl = {{"model_name_or_path", "Qwen/Qwen2.5-7B"}, {"dataset_name", "d"}, {"learning_rate", 1e-4}};
@@ -587,6 +640,29 @@ TEST(Torchtitan, ARecipeIsRead) {
   values["model"]["flavor"] = "debugmodel";
   EXPECT_THROW(titan(values), ConfigError);
   EXPECT_FALSE(titan(values, {"model"}).job.contains("model"));
+}
+
+TEST(Torchtitan, FormatsOfProductsAndOfWeights) {
+  const auto training = [](const json& more) {
+    json values = {{"model", {{"name", "llama3"}, {"flavor", "8B"}}},
+                   {"training", {{"seq_len", 8192}, {"local_batch_size", 1}}}};
+    values.merge_patch(more);
+    return titan(values).job["training"];
+  };
+  const json written = {{"training", {{"mixed_precision_param", "bfloat16"}}}};
+  EXPECT_EQ(training(written)["precision"], "bf16");
+  json converted = written;
+  converted["model"] = {{"converters", {"float8"}}};
+  EXPECT_EQ(training(converted)["precision"], "fp8");
+  json linear = written;
+  linear["float8"] = {{"enable_float8_linear", true}};
+  EXPECT_EQ(training(linear)["precision"], "fp8");
+  EXPECT_FALSE(training({{"training", {{"dtype", "float32"}}}}).contains("master_weights"));
+  const json pure = training({{"training", {{"dtype", "bfloat16"}}}});
+  EXPECT_EQ(pure["master_weights"], false);
+  EXPECT_EQ(pure["gradient_dtype"], "bf16");
+  EXPECT_EQ(pure["moment_dtype"], "bf16");
+  EXPECT_EQ(pure["reduce_dtype"], "fp32") << "mixed_precision_reduce";
 }
 
 TEST(Torchtitan, EveryNthLayerIsRecomputedWhole) {
