@@ -308,18 +308,22 @@ void LaunchArguments::refuse_open() const {
   std::vector<std::string> told;
   std::vector<std::string> flags;
   bool any_unset = false;
+  bool any_settable = false;
   for (const Open& open : open_) {
     told.push_back(open.unset.empty() ? fmt::format("--{} is required", open.name)
                                       : fmt::format("--{} takes its value from {}", open.name, open.unset));
     any_unset = any_unset || !open.unset.empty();
+    // What the script works out itself, $(nproc) or $((1/0)), is assigned over what the environment says.
+    const bool worked_out = open.unset.starts_with("$(") || open.unset.starts_with('`');
+    any_settable = any_settable || (!open.unset.empty() && !worked_out);
     if (!open.field.empty()) flags.push_back("--" + open.field);
   }
   std::string help;
   if (any_unset && script_.takes_arguments)
     help = "hand over the script's arguments after --: flopcast convert FILE -- ARG…; ";
-  if (any_unset) help += "set a variable with --env NAME=VALUE; ";
+  if (any_settable) help += "set a variable with --env NAME=VALUE; ";
   if (!script_.not_found.empty()) help += fmt::format("{} was not found and may set it; ", script_.not_found.front());
-  if (!flags.empty()) help += fmt::format("or give {}", fmt::join(flags, ", "));
+  if (!flags.empty()) help += fmt::format("{}give {}", any_unset && !any_settable ? "" : "or ", fmt::join(flags, ", "));
   const bool lacks_model =
       std::any_of(open_.begin(), open_.end(), [](const Open& open) { return open.field.starts_with("model."); });
   if (lacks_model) help += " or --model NAME";

@@ -2,7 +2,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "base/text/error.hpp"
 #include "import/programs/imported_job.hpp"
@@ -75,10 +79,55 @@ void MegatronReader::read_program() {
   }
   if ((is_swift_ || is_slime_) && !arguments_.has("fp16")) arguments_.set_default("bf16", "true");
   const auto tuner = arguments_.text("tuner-type");
-  if (tuner && *tuner != "full") {
+  if (tuner && *tuner != "full" && *tuner != "lora") {
     arguments_.fail("tuner-type", fmt::format("\"{}\" trains a part of the weights, which is not modelled", *tuner),
-                    "valid: full");
+                    "valid: full, lora");
   }
+}
+
+// Adapters of ms-swift and of NeMo, which name Megatron's own linears.
+void MegatronReader::read_adapter() {
+  const auto tuner = arguments_.text("tuner-type");
+  const auto rank = arguments_.whole("lora-rank", 1, "training.finetune.rank");
+  const auto alpha = arguments_.number("lora-alpha", "training.finetune.alpha");
+  const auto dropout = arguments_.number("lora-dropout", "training.finetune.dropout");
+  const std::string targets = arguments_.all_text("target-modules");
+  const std::string whole = arguments_.all_text("modules-to-save");
+  if (!tuner || *tuner != "lora") return;
+  // swift/megatron/arguments/megatron_args.py; NeMo's megatron_gpt_finetuning_config.yaml.
+  constexpr int kRankOfSwift = 8;
+  constexpr int kRankOfNemo = 32;
+  constexpr double kAlphaOfSwift = 32.0;
+  constexpr double kDropoutOfSwift = 0.05;
+  ForeignAdapter adapter;
+  adapter.rank = rank.value_or(is_swift_ ? kRankOfSwift : kRankOfNemo);
+  adapter.alpha = alpha ? alpha : is_swift_ ? std::optional(kAlphaOfSwift) : std::nullopt;
+  adapter.dropout = dropout ? dropout : is_swift_ ? std::optional(kDropoutOfSwift) : std::nullopt;
+  adapter.place = arguments_.place("tuner-type");
+  adapter.targets_place = arguments_.place("target-modules");
+  const bool gated = !out_.job["model"].is_object() || out_.job["model"].value("gated_mlp", false);
+  const std::map<std::string, std::string> linears = {{"linear_qkv", "q_proj k_proj v_proj"},
+                                                      {"attention_qkv", "q_proj k_proj v_proj"},
+                                                      {"linear_proj", "o_proj"},
+                                                      {"attention_dense", "o_proj"},
+                                                      {"linear_fc1", gated ? "gate_proj up_proj" : "up_proj"},
+                                                      {"mlp_fc1", gated ? "gate_proj up_proj" : "up_proj"},
+                                                      {"linear_fc2", "down_proj"},
+                                                      {"mlp_fc2", "down_proj"},
+                                                      {"attention", "q_proj k_proj v_proj o_proj"}};
+  nlohmann::json words = nlohmann::json::array();
+  std::istringstream told(!targets.empty() ? targets : is_swift_ ? "all-linear" : "attention_qkv");
+  for (std::string word; told >> word;) {
+    const auto linear = linears.find(word);
+    std::istringstream names(linear == linears.end() ? word : linear->second);
+    for (std::string name; names >> name;) words.push_back(name);
+  }
+  adapter.targets = words;
+  const std::vector<std::string> tables = {"word_embeddings", "output_layer", "embed_tokens", "lm_head"};
+  adapter.trains_tables = std::any_of(tables.begin(), tables.end(), [&whole](const std::string& name) {
+    return whole.find(name) != std::string::npos;
+  });
+  put_adapter(adapter, out_);
 }
 
 // ms-swift takes a hub's name or a folder, and no sizes.
@@ -312,6 +361,7 @@ ImportedJob MegatronReader::read() {
   read_named_model();
   read_model();
   read_expert_tensor();
+  read_adapter();
   read_pipeline();
   read_uneven_stages();
   read_counted_stages();

@@ -55,6 +55,7 @@ class MegatronReader {
   void read_latent();
   void read_layout();
   void read_expert_tensor();
+  void read_adapter();
   void read_context_parallel();
   bool read_context_inner();
   void read_batch();

@@ -72,6 +72,7 @@ std::vector<Base> bases() {
   };
   return {
       megatron(json::object()),
+      megatron({{"tuner-type", "lora"}}),
       megatron({{"tensor-model-parallel-size", 2},
                 {"pipeline-model-parallel-size", 4},
                 {"recompute-granularity", "full"},

@@ -258,6 +258,34 @@ TEST(Megatron, UndecidedBranchesAreToldOf) {
   EXPECT_TRUE(mentions(twice.warnings, "--micro-batch-size: \"2\" here and \"1\" in line 5"));
 }
 
+TEST(Megatron, AdaptersOfSwift) {
+  const std::string run =
+      "megatron sft --model Qwen/Qwen2.5-7B --train_type lora --max_length 2048 --micro_batch_size 1 ";
+  const auto tuned = [&run](const std::string& more) {
+    return import_text(run + more, "a.sh").job["training"]["finetune"];
+  };
+  EXPECT_EQ(tuned(""),
+            json::parse(R"({"method": "lora", "rank": 8, "alpha": 32.0, "dropout": 0.05, "targets": ["all"]})"));
+  EXPECT_EQ(tuned("--lora_rank 64 --lora_dropout 0 --target_modules linear_qkv linear_fc1"),
+            json::parse(R"({"method": "lora", "rank": 64, "alpha": 32.0,
+                            "targets": ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"]})"));
+  EXPECT_THROW(import_text("megatron sft --model Qwen/Qwen2.5-7B --train_type longlora", "a.sh"), ConfigError);
+}
+
+TEST(Megatron, WhatAScriptWorksOutItselfNoEnvironmentSets) {
+  const auto help = [](const std::string& head) {
+    try {
+      const std::string script = head + "A=(" + kSmall + ")\ntorchrun p.py ${A[@]} --tensor-model-parallel-size $TP";
+      import_text(script, "a.sh");
+    } catch (const ConfigError& error) {
+      return error.diagnostic().help;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(help("TP=$(python tp.py)\n"), "give --layout.tp");
+  EXPECT_EQ(help(""), "set a variable with --env NAME=VALUE; or give --layout.tp");
+}
+
 TEST(Megatron, ExpertsAreFoldedWhateverEpIs) {
   const std::string run =
       "torchrun pretrain_gpt.py --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 "

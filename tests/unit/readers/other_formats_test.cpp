@@ -597,9 +597,27 @@ TEST(MegatronYaml, ValuesComeFromTheEnvironmentOrAreAskedFor) {
 
 TEST(MegatronYaml, OtherModelsAndPartsOfTheWeightsAreRefused) {
   for (const json& more : {json{{"encoder", {{"num_layers", 4}}}}, json{{"mm_cfg", {{"llm", 1}}}},
-                           json{{"peft", {{"peft_scheme", "lora"}}}}, json{{"hybrid_override_pattern", "M-M*"}}}) {
+                           json{{"peft", {{"peft_scheme", "ptuning"}}}}, json{{"hybrid_override_pattern", "M-M*"}}}) {
     EXPECT_THROW(core({{"trainer", {{"devices", 8}}}, {"model", more}}), ConfigError) << more.dump();
   }
+}
+
+TEST(MegatronYaml, AdaptersOfNemo) {
+  json model = {{"num_layers", 4},
+                {"hidden_size", 1024},
+                {"num_attention_heads", 16},
+                {"encoder_seq_length", 1024},
+                {"micro_batch_size", 1},
+                {"global_batch_size", 8},
+                {"peft", {{"peft_scheme", "lora"}, {"lora_tuning", {{"adapter_dim", 16}}}}}};
+  const auto tuned = [&model] {
+    return core({{"trainer", {{"devices", 8}}}, {"model", model}}).job["training"]["finetune"];
+  };
+  EXPECT_EQ(tuned(), json::parse(R"({"method": "lora", "rank": 16, "targets": ["q_proj", "k_proj", "v_proj"]})"));
+  model["peft"]["lora_tuning"]["target_modules"] = {"attention_dense", "mlp_fc2"};
+  EXPECT_EQ(tuned()["targets"], json::parse(R"(["o_proj", "down_proj"])"));
+  model["peft"] = {{"peft_scheme", nullptr}, {"lora_tuning", {{"adapter_dim", 16}}}};
+  EXPECT_TRUE(tuned().is_null());
 }
 
 ImportedJob titan(const json& values, const std::set<std::string>& given = {}) {
