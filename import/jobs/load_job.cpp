@@ -368,10 +368,11 @@ LoadedJob load_job(const std::vector<std::string>& names, const std::vector<Flag
   std::vector<ImportedJob> parts;
   bool may_read_arguments = false;
   for (const std::string& name : names) {
-    ImportedJob imported = place_job_file(files.read(name), name, context);
+    const std::string text = files.read(name);
+    may_read_arguments = may_read_arguments || ForeignFile(text, name).syntax() == ForeignFile::Syntax::kShell;
+    ImportedJob imported = place_job_file(text, name, context);
     if (names.size() > 1) add_places(name, imported);
     all.merge(imported);
-    may_read_arguments = may_read_arguments || imported.format == nullptr || !imported.format->is_job_file;
     parts.push_back(std::move(imported));
   }
   if (!options.arguments.empty() && !may_read_arguments) {

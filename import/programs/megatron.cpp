@@ -93,6 +93,10 @@ void MegatronReader::read_adapter() {
   const auto dropout = arguments_.number("lora-dropout", "training.finetune.dropout");
   const std::string targets = arguments_.all_text("target-modules");
   const std::string whole = arguments_.all_text("modules-to-save");
+  if (!tuner && (rank || alpha || dropout || !targets.empty())) {
+    out_.warnings.push_back(
+        fmt::format("{}: adapters are forecast of ms-swift and NeMo alone: give --finetune lora", file_));
+  }
   if (!tuner || *tuner != "lora") return;
   // swift/megatron/arguments/megatron_args.py; NeMo's megatron_gpt_finetuning_config.yaml.
   constexpr int kRankOfSwift = 8;

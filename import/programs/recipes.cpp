@@ -269,7 +269,7 @@ void RecipeReader::read_full_precision() {
   for (const auto& item : rule->at("unless").items()) {
     const std::string told = word_at(item.key());
     for (const nlohmann::json& word : item.value()) {
-      if (told == word) return;
+      if (told == word.get<std::string>()) return;
     }
   }
   const std::string products = rule->at("products").get<std::string>();
@@ -317,12 +317,20 @@ void RecipeReader::read_shards() {
   // Replicas of whole weights, where all that is not replicated is sharded unless told so.
   const bool copies = sharded == 1 && leaves_.count(shards) > 0 && leaves_.at(shards) == 1;
   if (copies && whole_leaf(replicas, 1) > 1) out_.put("layout.data_parallel", "ddp", place(replicas));
-  if (keys->contains("unsaid") && !copies && !out_.has("layout.zero") && !context_.has("layout.zero")) {
+  const bool asked = out_.has("layout.zero") || context_.has("layout.zero") || context_.has("layout.data_parallel");
+  if (keys->contains("unsaid") && !copies && !asked) {
     const std::string unsaid = keys->at("unsaid").get<std::string>();
     out_.put("layout.data_parallel", unsaid, file_);
-    if (leaves_.count(shards) == 0)
+    if (leaves_.count(shards) == 0) {
       out_.notes.push_back(fmt::format("{}: layout.data_parallel is {}, {}'s where there are several GPUs", file_,
                                        unsaid, recipe_.program));
+    }
+    if (sharded == 1 && whole_leaf(replicas, 1) > 1) {
+      out_.warnings.push_back(
+          fmt::format("{}: over how many GPUs each of {} copies is cut is not told: all are cut over "
+                      "all; give --layout.data_parallel hsdp --layout.shards N",
+                      place(replicas), whole_leaf(replicas, 1)));
+    }
   }
   if (sharded > 1 && whole_leaf(replicas, 1) > 1) {
     out_.put("layout.data_parallel", "hsdp", place(replicas));

@@ -409,6 +409,13 @@ bool ShellParser::end_loop() {
 void ShellParser::judge_short_circuit(const ShellCommand& command, std::size_t assigned, const std::string& by) {
   const bool array = std::exchange(read_array_, false);
   const bool arithmetic = std::exchange(read_arithmetic_, false);
+  const bool redirects = by == "<" || by == ">";
+  if (redirected_) {
+    // Where output goes, "/dev/null" or "&1", is part of the command before.
+    if (redirects || (command.empty() && by == "&")) return;
+    const auto [status, doubt] = *std::exchange(redirected_, std::nullopt);
+    return join(status, doubt, by);
+  }
   if (command.empty() && !array && !arithmetic) return;
   const bool judges = by == "&&" || by == "||";
   const std::size_t at = static_cast<std::size_t>(
@@ -423,8 +430,15 @@ void ShellParser::judge_short_circuit(const ShellCommand& command, std::size_t a
   };
   if (command.empty()) return join(array ? true : arithmetic_holds_, arithmetic ? line : 0, by);
   if (first == "true" || first == "false" || first == ":") return join((first != "false") == (at % 2 == 0), 0, by);
-  if (first == "[" || first == "[[" || first == "test")
-    return join(judges ? decide(command, line) : std::nullopt, line, by);
+  if (first == "[" || first == "[[" || first == "test") {
+    if (!redirects) return join(judges ? decide(command, line) : std::nullopt, line, by);
+    // The number of what is redirected, 2>, stands behind the test; a > inside of one does not end it.
+    ShellCommand test = command;
+    if (test.back().text == "1" || test.back().text == "2") test.pop_back();
+    const bool whole = first == "test" || test.back().text == "]" || test.back().text == "]]";
+    redirected_.emplace(whole ? decide(test, line) : std::nullopt, line);
+    return;
+  }
   // What an assignment takes from a command may fail with it.
   const bool assigns_all = at == 0 && assigned == command.size();
   const bool succeeds = assigns_all && (declares(first) || std::none_of(command.begin(), command.end(), substitutes));

@@ -164,10 +164,12 @@ class ShellParser {
   bool in_array_ = false;
   ShellScript script_;
   std::vector<ShellBranching> branchings_;
-  std::optional<bool> status_;    // of the last command before && or ||
-  bool skips_next_ = false;       // the right side of && after what does not hold
-  ShellBranching doubt_;          // its line is that of a [ … ] before && that cannot be decided, else 0
-  bool read_array_ = false;       // in this command
+  std::optional<bool> status_;  // of the last command before && or ||
+  bool skips_next_ = false;     // the right side of && after what does not hold
+  ShellBranching doubt_;        // its line is that of a [ … ] before && that cannot be decided, else 0
+  bool read_array_ = false;     // in this command
+  // Status of a command whose redirections are still read, and the line of one that cannot be decided, else 0.
+  std::optional<std::pair<std::optional<bool>, int>> redirected_;
   bool read_arithmetic_ = false;  // this command is (( … )), and what it tells
   std::optional<bool> arithmetic_holds_;
   bool closes_subshell_ = false;  // its parenthesis was read, and what joins it to the next command comes

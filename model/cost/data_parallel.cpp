@@ -411,7 +411,7 @@ double passes_of_rank(const PricingContext& pricing) {
   return std::max(1.0, static_cast<double>(layout.microbatches()) * pricing.map.model_stages / layout.pp);
 }
 
-// Experts that no other rank has are never cut, and have no copies.
+// Whether experts are cut over several ranks; where a group of shards has each of them once they are whole.
 bool cuts_experts(const PricingContext& pricing) {
   return sharded_groups(pricing, true).shards.ranks > 1;
 }

@@ -194,7 +194,10 @@ MeasuredRun read_record(const nlohmann::json& json, const std::string& file) {
   const nlohmann::json& peaks = json.at("peak_activation_bytes_by_rank");
   run.peak_activation_bytes.resize(pipeline_ranks);
   if (peaks.size() > pipeline_ranks * replica) {
-    refuse_value("run.pipeline_ranks", pipeline_ranks, file, "fewer than the ranks that the run tells peaks of");
+    throw ConfigError(
+        {"run.peak_activation_bytes_by_rank",
+         fmt::format("{} peaks of {} ranks (pipeline_ranks x dp x tp)", peaks.size(), pipeline_ranks * replica), file,
+         ""});
   }
   for (std::size_t rank = 0; rank < peaks.size(); ++rank) {
     double& peak = run.peak_activation_bytes.at(rank / replica);

@@ -29,18 +29,17 @@ Bytes gathered_input_of(const Job& job, int slices) {
 // memory of its own until the pass ends (R - 1); in the backward pass two hold keys and values, and two their
 // gradients, of which one is the rank's own (NVIDIA TransformerEngine 1.x and 2.x, attention/context_parallel.py,
 // AttnFuncWithCPAndKVP2P). What Ulysses exchanges is kept as activations.
-Bytes context_keys_of(const Job& job, int slices) {
+Bytes context_keys_of(const Job& job) {
   const Layout& layout = job.layout;
-  if (layout.cp == 1 || layout.context_parallel == ContextParallel::kUlysses) return Bytes(0);
+  const double ring = layout.cp / static_cast<double>(layout.ulysses_ranks());
+  if (ring == 1.0) return Bytes(0);
   const double tokens = static_cast<double>(sequences_of(job.training, layout.micro_batch_size)) *
-                        job.training.sequence_length / (layout.cp * static_cast<double>(slices));
+                        job.training.sequence_length / layout.cp;
   const double width = static_cast<double>(job.model.key_width() + job.model.value_width()) / layout.tp;
   constexpr double kWithGradients = 2.0;
   constexpr double kBackwardBlocks = 3.0;
-  const double ring = layout.cp / static_cast<double>(layout.ulysses_ranks());
-  double blocks = std::max(ring - 1.0, kBackwardBlocks);
-  if (layout.context_parallel == ContextParallel::kAllGather) blocks = kWithGradients * layout.cp;
-  if (ring == 1.0) blocks = 0.0;
+  const bool gathers = layout.context_parallel == ContextParallel::kAllGather;
+  const double blocks = gathers ? kWithGradients * layout.cp : std::max(ring - 1.0, kBackwardBlocks);
   return element_size(job.training.precision) * (tokens * width * blocks);
 }
 
@@ -138,17 +137,19 @@ void ActivationParts::add_stage(std::size_t stage) {
 
 Bytes Workspace::total() const {
   return std::max(block, logits) + offload + gathered_weights + dequantised + placeholders + gathered_input +
-         context_keys + layer_beside + residuals;
+         layer_beside + residuals;
 }
 
 Workspace workspace_of(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank) {
   Workspace workspace;
   double parameters = 0.0;
+  const Bytes context_keys = context_keys_of(job);
   const bool by_layers = job.layout.schedule.rfind("dualpipe", 0) != 0;  // whose own pairs hold both halves whole
   for (int index = 0; index < stages.stages(); ++index) {
     if (stages.rank_of_stage[static_cast<std::size_t>(index)] != rank) continue;
     const StageCosts& stage = costs.stages[static_cast<std::size_t>(index)];
-    workspace.block = std::max(workspace.block, (stage.recompute_buffer + stage.gradient_buffer) / slices);
+    const Bytes in_pass = stage.layers > 0 ? std::max(stage.gradient_buffer, context_keys) : stage.gradient_buffer;
+    workspace.block = std::max(workspace.block, (stage.recompute_buffer + in_pass) / slices);
     workspace.logits = std::max(workspace.logits, stage.logits_buffer / slices);
     workspace.offload = std::max(workspace.offload, stage.offload_buffer / slices);
     workspace.gathered_weights =
@@ -161,7 +162,6 @@ Workspace workspace_of(const Job& job, const StageMap& stages, const StepCosts& 
     }
   }
   workspace.gathered_input = gathered_input_of(job, slices);
-  workspace.context_keys = context_keys_of(job, slices);
   const Compression::Kind kind = job.layout.compression.kind;
   if (kind == Compression::Kind::kTopK || kind == Compression::Kind::kPowerSgd) {
     workspace.residuals = Bytes(job.training.stack.gradient_bytes * parameters);
@@ -273,7 +273,6 @@ std::vector<MemoryPart> workspace_parts(const PreparedStep& step, int rank) {
                                    {group, "a weight in the training format", workspace.dequantised},
                                    {group, "placeholders of weight gradients", workspace.placeholders},
                                    {group, "gathered input of a linear", workspace.gathered_input},
-                                   {group, "keys and values of other ranks", workspace.context_keys},
                                    {group, "a layer of the pass beside", workspace.layer_beside},
                                    {group, "gradients that compression held back", workspace.residuals}};
   parts.erase(std::remove_if(parts.begin(), parts.end(), [](const MemoryPart& part) { return part.each <= Bytes(0); }),

@@ -16,14 +16,15 @@ namespace flopcast {
 /// Buffers that a rank needs beside its states and the activations it keeps. Of its stages the largest each, since one
 /// action runs at a time; what belongs to a pass is that of a token slice.
 struct Workspace {
-  Bytes block;             ///< gradients of a block's activations, with what recomputation redoes
+  /// Gradients of a block's activations, or keys and values of other context-parallel ranks where these are more, with
+  /// what recomputation redoes.
+  Bytes block;
   Bytes logits;            ///< gradients of the logits and of their input
   Bytes offload;           ///< activations on their way to or from the host
   Bytes gathered_weights;  ///< of sharded weights, with whole gradients before they are scattered
   Bytes dequantised;       ///< the largest weight stored in few bits, while it is multiplied with
   Bytes placeholders;      ///< gradients of linears that are allocated and never read
   Bytes gathered_input;    ///< the whole input of a linear whose tokens sequence parallelism keeps apart
-  Bytes context_keys;      ///< keys and values of the other context-parallel ranks, with their gradients
   Bytes layer_beside;      ///< a layer's activations of the other half, where passes run in pairs layer by layer
   Bytes residuals;         ///< gradients that compression did not send, added to the next step's
 
@@ -59,9 +60,9 @@ Bytes paged_states(const PreparedStep& step, int rank);
 ///                slice's share of a microbatch
 ///   versions     e·Ψ for each weight version beyond the first
 ///   workspace    the larger of: a block's activations while recomputation has them, with the gradients of an
-///                operator's inputs and outputs; the gradients of the logits and of their input;
-///                beside it the gathered input of a linear with sequence parallelism, keys and values of other
-///                context-parallel ranks (context_keys_of in memory.cpp), the placeholders of weight
+///                operator's inputs and outputs, or with keys and values of other context-parallel ranks
+///                (context_keys_of in memory.cpp); the gradients of the logits and of their input;
+///                beside it the gathered input of a linear with sequence parallelism, the placeholders of weight
 ///                gradients, what sharded weights have gathered, a weight widened from few bits, offloaded activations
 ///                on their way, a layer's activations of a pass that runs beside another layer by layer, and the
 ///                residuals of compression

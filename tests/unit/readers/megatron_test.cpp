@@ -392,6 +392,9 @@ TEST(Shell, AndOrListsHaveTheStatusOfWhatRan) {
   EXPECT_EQ(run("[ $N = 4 ] && L=(a b) || L=(c)\nV=${L[@]}"), "[run][a][b];");
   EXPECT_EQ(run("[ $N = 4 ] && { V=2; V=3; } || { V=5; }"), "[run][3];");
   EXPECT_EQ(run("[ $N = 5 ] && { V=2; V=3; } || { V=5; }"), "[run][5];");
+  EXPECT_EQ(run("[ $N -gt 8 ] 2>/dev/null && V=2 || V=4"), "[run][4];");
+  EXPECT_EQ(run("V=1; [ $N = 4 ] > /dev/null 2>&1 || V=2"), "[run][1];");
+  EXPECT_EQ(run("V=1; test $N = 5 2> /dev/null && V=2"), "[run][1];");
   EXPECT_EQ(run("V=$(x) || V=2"), "[run][2];") << "a command may fail";
   EXPECT_EQ(words_of("false && run a | tee log || run b"), "[false];[run][b];");
   EXPECT_EQ(parse_shell("V=1\n[ $(x) = b ] && V=2 || V=3", "a.sh").warnings.size(), 2u);
