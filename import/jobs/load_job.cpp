@@ -366,16 +366,16 @@ LoadedJob load_job(const std::vector<std::string>& names, const std::vector<Flag
   LoadedJob loaded;
   ImportedJob all;
   std::vector<ImportedJob> parts;
-  bool may_read_arguments = false;
+  bool reads_arguments = options.arguments.empty();
   for (const std::string& name : names) {
     const std::string text = files.read(name);
-    may_read_arguments = may_read_arguments || ForeignFile(text, name).syntax() == ForeignFile::Syntax::kShell;
+    reads_arguments = reads_arguments || ForeignFile(text, name).syntax() == ForeignFile::Syntax::kShell;
     ImportedJob imported = place_job_file(text, name, context);
     if (names.size() > 1) add_places(name, imported);
     all.merge(imported);
     parts.push_back(std::move(imported));
   }
-  if (!options.arguments.empty() && !may_read_arguments) {
+  if (!reads_arguments) {
     throw ConfigError({"--",
                        fmt::format("\"{}\" stands where the arguments of a launch script go, and none is given",
                                    options.arguments.front()),
