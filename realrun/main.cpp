@@ -110,19 +110,7 @@ int launch(const Words& words) {
 
 }  // namespace
 
-// What a build without MPI or CUDA says in their place.
-
-#ifndef FLOPCAST_HAS_MPI
-int launch_on_mpi(const std::vector<std::string>& /*arguments*/) {
-  throw EnvironmentError(
-      "flopcast-run was built without MPI, and so has --backend threads only\n"
-      "  help: on Debian install openmpi-bin and libopenmpi-dev, then configure with -DFLOPCAST_WITH_MPI=ON and build");
-}
-
-std::optional<std::string> tell_by_mpi(int /*rank*/, int /*ranks*/, const std::string& /*given*/) {
-  return std::nullopt;
-}
-#endif
+// A build without CUDA explains that in place of a run.
 
 #ifndef FLOPCAST_HAS_CUDA
 namespace {

@@ -339,6 +339,7 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   PageOption html;
   std::vector<std::string> wanted;
   bool page = false;
+  std::vector<std::string> appended;
   bool refits = false;
   bool constants = false;
   bool failures = false;
@@ -365,6 +366,8 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   command_line.add_output("--source-errors", source_errors_out,
                           "write the errors of every source, which intervals rest on");
   command_line.add_flag("--markdown-page", page, "docs/validation.md: every table and every row");
+  command_line.add_option("--append", appended, "FILE",
+                          "with --markdown-page: a Markdown file that the page ends with; may be repeated");
   output.add_to(command_line);
   if (!command_line.parse(arguments)) return 0;
 
@@ -372,6 +375,9 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
   figure.check();
   if (leave_out && !refits) throw ConfigError({"--leave-out", "goes with --refit only", "", "give --refit as well"});
   const std::optional<double> limit = limit_of(max_error);
+  if (!appended.empty() && !page) {
+    throw ConfigError({"--append", "goes with --markdown-page only", "", "give --markdown-page as well"});
+  }
   if (constants) {
     if (figure.file() || html.wanted())
       throw ConfigError({"--constants", "is a table alone", "", "leave --svg and --html out"});
@@ -433,7 +439,9 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
     html.write("Forecasts of measured steps", "", "", parts);
   }
   if (page) {
-    output.write(validation_page(sources));
+    std::string text = validation_page(sources);
+    for (const std::string& file : appended) text += "\n" + read_file(file);
+    output.write(text);
   } else {
     output.write({.tables = [&] { return tables_of(sources, !published && !runs && !profile); },
                   .rows = [&] { return rows_table(sources, 0); },

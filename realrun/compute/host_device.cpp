@@ -66,6 +66,11 @@ void HostDevice::zero(const Buffer& buffer) {
   if (!buffer.empty()) std::memset(buffer.address(), 0, buffer.bytes());
 }
 
+void HostDevice::draw(const Draw& draw, const Buffer& to) {
+  float* const values = host_floats(to);
+  for (std::size_t index = 0; index < float_count(to); ++index) values[index] = draw.at(index);
+}
+
 void HostDevice::copy(const Buffer& from, const Buffer& to) {
   FLOPCAST_CHECK(from.bytes() == to.bytes());
   if (!from.empty()) std::memcpy(to.address(), from.address(), from.bytes());

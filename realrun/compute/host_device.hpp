@@ -12,6 +12,7 @@ class HostDevice : public ComputeDevice {
  public:
   Buffer allocate(std::size_t bytes) override;
   void zero(const Buffer& buffer) override;
+  void draw(const Draw& draw, const Buffer& to) override;
   void copy(const Buffer& from, const Buffer& to) override;
   void add(const Buffer& from, const Buffer& to) override;
   void optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,

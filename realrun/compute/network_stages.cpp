@@ -32,9 +32,10 @@ class NetworkStages : public StageCompute {
     const StageLayout whole = layout(stage);
     const ParameterList& list = whole.units.at(static_cast<std::size_t>(unit));
     FLOPCAST_CHECK(weights.bytes() == list.size() * sizeof(float));
-    std::vector<float> values(list.size());
-    realrun::initialise(list, spec_.network.seed, values.data());
-    spec_.device->upload(reinterpret_cast<const std::byte*>(values.data()), weights);
+    for (const Parameter& parameter : list.parameters()) {
+      spec_.device->draw(draw_of(parameter, spec_.network.seed),
+                         weights.slice(parameter.offset * sizeof(float), parameter.shard.count() * sizeof(float)));
+    }
   }
   void weights_changed() override { spec_.kernels->weights_changed(); }
   std::size_t boundary_bytes(int /*stage*/) const override {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace flopcast {
@@ -23,6 +24,36 @@ struct UpdateRule {
 
   /// Floats of state for each weight.
   int states() const;
+};
+
+/// A well mixed 64-bit hash (splitmix64, Steele et al. 2014); the one source of chance in a run.
+constexpr std::uint64_t mix(std::uint64_t value) {
+  value += 0x9E3779B97F4A7C15U;
+  value = (value ^ (value >> 30U)) * 0xBF58476D1CE4E5B9U;
+  value = (value ^ (value >> 27U)) * 0x94D049BB133111EBU;
+  return value ^ (value >> 31U);
+}
+
+/// Initial values of a rectangle of a matrix. Each depends on `start` and its place in the whole matrix only, so every
+/// partition of the matrix, and every device, draws the same bits. Uniform around 0 with the standard deviation
+/// `deviation`, or the constant `value` where that is 0.
+struct Draw {
+  std::uint64_t start = 0;
+  std::size_t first = 0;    ///< place of the first element in the whole matrix, row by row
+  std::size_t columns = 1;  ///< of the rectangle
+  std::size_t whole_columns = 1;
+  float value = 0;
+  float deviation = 0;
+
+  /// Element number `index` of the rectangle.
+  constexpr float at(std::size_t index) const {
+    if (deviation == 0) return value;
+    const std::size_t place = first + index / columns * whole_columns + index % columns;
+    // 53 bits in [-1, 1); a uniform variable on [-a, a] has the standard deviation a / sqrt(3).
+    constexpr double kSquareRootOf3 = 1.7320508075688772;
+    const double unit = static_cast<double>(mix(start + place) >> 11U) * 0x1p-52 - 1.0;
+    return static_cast<float>(unit * kSquareRootOf3 * static_cast<double>(deviation));
+  }
 };
 
 /// How a GPU multiplies matrices. Sums have 32 bits, and so has everything between the products.

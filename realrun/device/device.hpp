@@ -102,6 +102,8 @@ class ComputeDevice : public Interface {
   /// In elements: where products of matrices want each of them to begin.
   virtual std::size_t alignment() const { return 1; }
   virtual void zero(const Buffer& buffer) = 0;
+  /// Fills the buffer with the draw's values, the same bits on every device.
+  virtual void draw(const Draw& draw, const Buffer& to) = 0;
   virtual void copy(const Buffer& from, const Buffer& to) = 0;
   virtual void add(const Buffer& from, const Buffer& to) = 0;  ///< to += from
   /// One optimizer step: `updated`, which may be `weights`, from weights, gradients and states. `step` counts from 1.

@@ -19,7 +19,7 @@ struct Backend {
 inline constexpr std::array<Backend, 4> kBackends = {
     {{.name = "threads"},
      {.name = "mpi", .needs_mpirun = true},
-     {.name = "virtual-gpus", .on_gpus = true, .flags = {"--partition"}},
+     {.name = "virtual-gpus", .on_gpus = true, .flags = {"--partition", "--step-timeout"}},
      {.name = "nccl", .on_gpus = true, .meets = true, .flags = {"--one-gpu", "--store"}}}};
 
 /// Null where there is none of that name.
@@ -36,13 +36,14 @@ struct RunFlag {
   std::string_view value_name;
   std::string_view help;
 };
-inline constexpr std::array<RunFlag, 6> kRunFlags = {
+inline constexpr std::array<RunFlag, 7> kRunFlags = {
     {{"--backend", "NAME",
       "threads (default): each rank a thread of one process; mpi: each a process, by mpirun; nccl: each a process with "
       "a GPU; virtual-gpus: all on one GPU"},
      {"--partition", "NAME", "of a virtual GPU: green (default), multiprocessors of its own; streams, which compete"},
      {"--one-gpu", "N", "nccl with all N ranks on the first GPU, over loopback sockets"},
      {"--timeout", "SECONDS", "how long a rank waits for another (60)"},
+     {"--step-timeout", "SECONDS", "how long virtual GPUs may take for a step (ten times --timeout)"},
      {"--learning-rate", "R", "of the optimizer (0.001)"},
      {"--seed", "N", "of weights and data (1)"}}};
 inline constexpr std::array<RunFlag, 6> kEmulationFlags = {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <span>
 
 #include "base/host/command_line.hpp"
 #include "base/text/error.hpp"
@@ -93,6 +94,9 @@ void set_backend(LaunchOptions& options, const RunTexts& texts) {
   if (const auto& text = texts.of("--partition")) {
     options.gpu.streams = chosen("--partition", "partition", *text, {"green", "streams"}) == "streams";
   }
+  if (const auto& text = texts.of("--step-timeout")) {
+    options.gpu.step_patience_s = whole_number("--step-timeout", *text);
+  }
   constexpr int kFewestToShare = 2;
   if (const auto& text = texts.of("--one-gpu")) options.gpu.one_gpu = whole_number("--one-gpu", *text, kFewestToShare);
   options.gpu.store = texts.of("--store").value_or("");
@@ -125,10 +129,9 @@ LaunchOptions parse_launch_options(const std::vector<std::string>& arguments) {
   LaunchOptions options;
   RunTexts texts;
   command_line.add_positional("JOB", options.job_file, "job file; its keys are flags too, as for flopcast simulate");
-  for (const auto& flags : {kRunFlags, kEmulationFlags}) {
+  for (const std::span<const RunFlag> flags : {std::span<const RunFlag>(kRunFlags), {kEmulationFlags}, {kOwnFlags}}) {
     for (const RunFlag& flag : flags) texts.add(command_line, flag);
   }
-  for (const RunFlag& flag : kOwnFlags) texts.add(command_line, flag);
   for (const JobKey& key : job_keys()) {
     std::vector<std::string> names(key.aliases.begin(), key.aliases.end());
     names.push_back(fmt::format("--{}", key.field));

@@ -109,11 +109,15 @@ void check_ranks(const TrainingPlan& plan) {
                      {}});
 }
 
-}  // namespace
-
 // A step is queued as a whole and waited for at its end, an asynchronous run's all at once: so many times as long as an
 // action may take.
-constexpr int kStepPatience = 10;
+std::chrono::milliseconds step_patience(const LaunchOptions& options, const ThreadOptions& threads) {
+  constexpr int kActions = 10;
+  if (options.gpu.step_patience_s > 0) return std::chrono::seconds(options.gpu.step_patience_s);
+  return kActions * threads.patience;
+}
+
+}  // namespace
 
 int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& threads) {
   const PreparedRun run = prepare_run(options);
@@ -122,7 +126,8 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
   check_ranks(plan);
   const cuda::Partition wanted = options.gpu.streams ? cuda::Partition::kStreams : cuda::Partition::kGreen;
   const std::unique_ptr<cuda::Gpu> gpu =
-      cuda::share_gpu(0, plan.ranks(), wanted, precision, kStepPatience * threads.patience);
+      cuda::share_gpu(0, plan.ranks(), wanted, precision, step_patience(options, threads));
+  check_gpu_memory(run, plan.ranks(), 1, gpu->info().name, static_cast<double>(gpu->info().memory_bytes));
   RunOrigin origin = origin_of("virtual-gpus", plan, gpu->info(), precision, true);
   add_condition(origin, conditions_of(*gpu, plan.ranks()));
   const std::string shared = shared_connections(plan.ranks());
@@ -341,6 +346,8 @@ void train_nccl_rank(const NcclRun& run, const ProcessPlace& place, Store& store
     const std::unique_ptr<NcclApi> nccl = load_nccl();
     const std::unique_ptr<cuda::Gpu> gpu =
         cuda::share_gpu(gpu_of(run, place), 1, cuda::Partition::kWhole, run.precision);
+    const int sharing = std::max(1, run.options.gpu.one_gpu);
+    check_gpu_memory(run.prepared, sharing, sharing, gpu->info().name, static_cast<double>(gpu->info().memory_bytes));
     train_as(run, place, store, *gpu, *nccl);
   } catch (const EnvironmentError& error) {
     store.set_once("failure", error.what());

@@ -19,6 +19,8 @@
 #include "model/layout/rank_grid.hpp"
 #include "model/units/quantity.hpp"
 #include "sim/files/run_file.hpp"
+#include "sim/forecast/as_run.hpp"
+#include "sim/forecast/forecast.hpp"
 
 namespace flopcast::realrun {
 
@@ -175,12 +177,13 @@ void check_layout(const Job& job) {
   check_recomputation(job);
 }
 
+constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+
 // Weights, gradients and two optimizer states of every rank lie in this machine's memory.
 void check_memory(const Job& job, int replicas) {
   constexpr double kBytesPerParameter = 16.0;
   const double needed = static_cast<double>(count_parameters(job.model).total) * kBytesPerParameter * replicas;
   const double present = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
   require(needed < present, "model",
           fmt::format("weights, gradients and optimizer state of {} replica{} take {:.1f} GiB, this machine has {:.1f}",
                       replicas, replicas == 1 ? "" : "s", needed / kGibibyte, present / kGibibyte),
@@ -358,6 +361,27 @@ void check_float8(const Training& training) {
 
 }  // namespace
 
+namespace {
+
+GpuMemoryNeed gpu_memory_of(const PreparedStep& step) {
+  const MemoryResult memory = memory_as_run(forecast(job_as_run(step.job, true), read_file));
+  GpuMemoryNeed need;
+  double weights = 0;
+  for (const RankMemoryResult& rank : memory.per_pipeline_rank) {
+    weights += rank.weights_gib;
+    need.state += rank.weights_gib + rank.gradients_gib + rank.optimizer_gib + rank.weight_versions_gib;
+    need.activations += rank.activations_gib;
+  }
+  const Precision precision = step.job.training.precision;
+  if (precision == Precision::kBf16 || precision == Precision::kFp8) need.copies = weights / 2;
+  const Layout& layout = step.job.layout;
+  const double bytes = kGibibyte * layout.replicas() * layout.tp;  // of each pipeline rank
+  for (double* part : {&need.state, &need.copies, &need.activations}) *part *= bytes;
+  return need;
+}
+
+}  // namespace
+
 PreparedRun prepare_run(const LaunchOptions& options) {
   Origins origins;
   nlohmann::json root = nlohmann::json::object();
@@ -371,7 +395,30 @@ PreparedRun prepare_run(const LaunchOptions& options) {
   if (settings.on_gpus) say_fp8_on_gpus(read_job(root, origins).training, root);
   const PreparedStep step = prepare(read_job(root, origins), read_file);
   if (settings.on_gpus) check_float8(step.job.training);
-  return {root.dump(), plan_from_job(step, settings), step.job.training.precision};
+  PreparedRun run{root.dump(), plan_from_job(step, settings), step.job.training.precision};
+  run.plan.keeps_weights = false;
+  if (settings.on_gpus) run.gpu_memory = gpu_memory_of(step);
+  return run;
+}
+
+void check_gpu_memory(const PreparedRun& run, int ranks, int processes, const std::string& gpu, double bytes) {
+  // A context of an H100 with cuBLASLt's kernels loaded: about 0.5 GiB, and 0.4 GiB of code for its architecture
+  // (sections of libcublasLt.so.13 for sm_90).
+  constexpr double kContext = 0.9 * kGibibyte;
+  const double share = static_cast<double>(ranks) / run.plan.ranks();
+  const double state = share * (run.gpu_memory.state + run.gpu_memory.copies);
+  const double activations = share * run.gpu_memory.activations;
+  const double contexts = processes * kContext;
+  if (state + activations + contexts <= bytes) return;
+  throw ConfigError(
+      {.field = "model",
+       .problem = fmt::format("{} rank{} on one GPU take{} {:.1f} GiB (weights, gradients and optimizer state {:.1f}, "
+                              "activations {:.1f}, CUDA {:.1f}); {} has {:.1f}",
+                              ranks, ranks == 1 ? "" : "s", ranks == 1 ? "s" : "",
+                              (state + activations + contexts) / kGibibyte, state / kGibibyte, activations / kGibibyte,
+                              contexts / kGibibyte, gpu, bytes / kGibibyte),
+       .where = {},
+       .help = "fewer layers, smaller microbatches, or a schedule that holds fewer of them, such as 1f1b"});
 }
 
 GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& run) {

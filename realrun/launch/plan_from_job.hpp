@@ -57,9 +57,10 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
 
 /// How ranks use GPUs.
 struct GpuSettings {
-  bool streams = false;    ///< virtual GPUs compete for all of the GPU, and have no multiprocessors of their own
-  int one_gpu = 0;         ///< processes with NCCL that share the first GPU; 0: each has its own
-  std::string store = {};  ///< where processes meet; empty: the launcher's, or a folder of this run
+  bool streams = false;     ///< virtual GPUs compete for all of the GPU, and have no multiprocessors of their own
+  int step_patience_s = 0;  ///< virtual GPUs may take so long for a step; 0: see launch_on_virtual_gpus
+  int one_gpu = 0;          ///< processes with NCCL that share the first GPU; 0: each has its own
+  std::string store = {};   ///< where processes meet; empty: the launcher's, or a folder of this run
 };
 
 /// What flopcast-run was asked for.
@@ -75,11 +76,19 @@ struct LaunchOptions {
   std::string help;  ///< to be shown instead of a run, where it was asked for
 };
 
+/// Bytes that a run takes of GPUs, each summed over all ranks.
+struct GpuMemoryNeed {
+  double state = 0;        ///< weights, gradients and optimizer state, 32 bits each, and older versions of weights
+  double copies = 0;       ///< weights rounded to 16 bits, which products read
+  double activations = 0;  ///< peaks, as forecast
+};
+
 /// What the command line asks to run.
 struct PreparedRun {
   std::string job;  ///< file and flags together, JSON
   TrainingPlan plan;
   Precision precision = Precision::kFp32;  ///< of the job; what CPUs do is always fp32
+  GpuMemoryNeed gpu_memory = {};           ///< nothing for ranks on CPUs
 };
 
 /// Products of 8 bits want sizes that are multiples of 16 (MatrixProducts): how many of a block's four linears have
@@ -97,5 +106,10 @@ PreparedRun prepare_run(const LaunchOptions& options);
 /// compute, heads wider than 128, fp16; and for another number of ranks than --one-gpu says. Returns how their
 /// products are computed.
 GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& run);
+
+/// Throws ConfigError where a GPU with so many bytes does not hold its share of the run: what `ranks` of the run's
+/// ranks in `processes` processes take, with each process's CUDA context. Left out: what single passes need while they
+/// run, and memory that other programs hold.
+void check_gpu_memory(const PreparedRun& run, int ranks, int processes, const std::string& gpu, double bytes);
 
 }  // namespace flopcast::realrun

@@ -55,13 +55,6 @@ RowPositions positions_of(std::size_t sequence, std::size_t shift, const TokenSl
   return {shift, length, index * half + before, half - before, late};
 }
 
-std::uint64_t mix(std::uint64_t value) {
-  value += 0x9E3779B97F4A7C15U;
-  value = (value ^ (value >> 30U)) * 0xBF58476D1CE4E5B9U;
-  value = (value ^ (value >> 27U)) * 0x94D049BB133111EBU;
-  return value ^ (value >> 31U);
-}
-
 namespace {
 
 std::uint64_t hash_of(const std::string& name) {
@@ -72,22 +65,22 @@ std::uint64_t hash_of(const std::string& name) {
 
 }  // namespace
 
+Draw draw_of(const Parameter& parameter, std::uint64_t seed) {
+  const Shard& shard = parameter.shard;
+  return {.start = mix(seed) ^ hash_of(parameter.name),
+          .first = shard.first_row * shard.whole_columns + shard.first_column,
+          .columns = shard.columns,
+          .whole_columns = shard.whole_columns,
+          .value = parameter.value,
+          .deviation = parameter.deviation};
+}
+
 template <class T>
 void initialise(const ParameterList& list, std::uint64_t seed, T* weights) {
   for (const Parameter& parameter : list.parameters()) {
-    const Shard& shard = parameter.shard;
-    const std::uint64_t start = mix(seed) ^ hash_of(parameter.name);
-    T* element = weights + parameter.offset;
-    for (std::size_t row = 0; row < shard.rows; ++row) {
-      for (std::size_t column = 0; column < shard.columns; ++column) {
-        const std::size_t place = (shard.first_row + row) * shard.whole_columns + shard.first_column + column;
-        // 53 bits in [-1, 1); a uniform variable on [-a, a] deviates by a / sqrt(3).
-        const double unit = static_cast<double>(mix(start + place) >> 11U) * 0x1p-52 - 1.0;
-        *element++ = parameter.deviation == 0
-                         ? static_cast<T>(parameter.value)
-                         : static_cast<T>(unit * std::sqrt(3.0) * static_cast<double>(parameter.deviation));
-      }
-    }
+    const Draw draw = draw_of(parameter, seed);
+    T* const elements = weights + parameter.offset;
+    for (std::size_t index = 0; index < parameter.shard.count(); ++index) elements[index] = draw.at(index);
   }
 }
 

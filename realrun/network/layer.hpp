@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "realrun/device/arithmetic.hpp"
 #include "realrun/device/buffer.hpp"
 #include "realrun/network/kernels.hpp"
 
@@ -75,11 +76,10 @@ class ParameterList {
 
 /// Initial values depend on the seed, the parameter's name and the element's place in the whole parameter, so every
 /// partition starts from the same weights.
+Draw draw_of(const Parameter& parameter, std::uint64_t seed);
+/// All parameters of a list, in the host's memory.
 template <class T>
 void initialise(const ParameterList& list, std::uint64_t seed, T* weights);
-
-/// A well mixed 64-bit hash (splitmix64, Steele et al. 2014); the one source of chance here.
-std::uint64_t mix(std::uint64_t value);
 
 /// What a microbatch is made of. Both have one entry a row of the first layer's output; on a grid of tensor-parallel
 /// ranks tokens are those of all parts that its column holds, and targets those of the last layer's rows.

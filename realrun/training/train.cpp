@@ -171,7 +171,7 @@ class RankTraining {
       transport_.run(everybody_, {.kind = CollectiveKind::kBarrier});
       between_steps(transport_);  // the next step begins with a barrier
     }
-    result.weights = trained_weights();
+    if (plan_.keeps_weights) result.weights = trained_weights();
   }
 
   /// The steps of this plan, of which only the times count.

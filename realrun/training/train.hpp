@@ -47,7 +47,7 @@ struct RankResult {
   int tensor_index = 0;
   RankCalibration calibration;
   std::vector<StepRecord> steps;
-  std::vector<TrainedParameter> weights;
+  std::vector<TrainedParameter> weights;  ///< empty unless TrainingPlan::keeps_weights
   std::size_t peak_activation_bytes = 0;
 
   /// All of it, but of the steps only the last.

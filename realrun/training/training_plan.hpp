@@ -57,6 +57,7 @@ struct TrainingPlan {
   UpdateRule optimizer;
   std::vector<StageTimes> sleep;  ///< by stage: actions sleep as long instead of computing; empty: they compute
   std::optional<CalibrationPlan> calibration;
+  bool keeps_weights = true;        ///< RankResult::weights is wanted at the end; downloading them takes time
   std::optional<int> bucket_bytes;  ///< absent: 25 MiB, and 1 MiB for the first of a stage, as PyTorch does
 
   int pipeline_ranks() const { return program.rank_count(); }

@@ -232,55 +232,6 @@ TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
             std::string::npos);
 }
 
-// tests/gpu/calibrate with programs that only print: what is asked here is what it says of their numbers.
-TEST_F(Calibrate, TheScriptForAGpuFailsWhereAStepMisses) {
-  const std::string stub = R"sh(#!/usr/bin/env bash
-case $1 in
-  calibrate) while (($# > 0)); do [[ $1 != -o ]] || printf '{"device": {\n"name": "h200",\n}}' >"$2"; shift; done ;;
-  simulate)
-    [[ $* != *--profile* || $STUB_FORECAST != fails ]] || exit 2
-    printf 'a,iteration.time_s\n1,1.0\n' ;;
-  run)
-    result() {
-      printf '{"iteration":{"time_s":%s},"bubble":{"fraction":0},"communication":{},"breakdown":{' "$1"
-      printf '"tp_comm_s":0,"pp_comm_s":0,"dp_comm_s":0,"cp_comm_s":0,"ep_comm_s":0}}'
-    }
-    while (($# > 0)); do
-      [[ $1 != -o ]] || {
-        printf '{"samples":[{"dtype":"bf16"}],"run":{"complete":true,"failure":"","steps":[{"loss":2.5}]},'
-        printf '"comparison":{"forecast":%s,"measured":%s}}' "$(result 3)" "$(result "$STUB_MEASURED")"
-      } >"$2"
-      shift
-    done ;;
-esac
-)sh";
-  std::filesystem::create_directories(path("programs"));
-  for (const char* program : {"flopcast", "flopcast-measure", "flopcast-run", "gpu_kernels_tests"}) {
-    const std::filesystem::path place = file(std::string("programs/") + program, stub);
-    std::filesystem::permissions(place, std::filesystem::perms::owner_all);
-  }
-  const auto run = [this](const std::string& measured, const std::string& forecast) {
-    CommandOptions options;
-    options.environment = {{"STUB_MEASURED", measured}, {"STUB_FORECAST", forecast}};
-    return run_command({(project_folder() / "tests" / "gpu" / "calibrate").string(), "--programs", path("programs"),
-                        "--output", path("results"), "--again"},
-                       options);
-  };
-  const auto expect = [&run](const std::string& measured, const std::string& forecast, int code,
-                             const std::string& row) {
-    const CommandResult result = run(measured, forecast);
-    EXPECT_EQ(result.exit_code, code) << result.standard_output << result.standard_error;
-    EXPECT_NE(result.standard_output.find(row), std::string::npos) << result.standard_output;
-  };
-  expect("1.04", "", 0, "| tf32 | 1.000000 | 3.000000 | 1.040000 | -3.8 | 0.0 / 0.0 |");
-  expect("1.04", "", 0, "| 2.5 |  | measured |");
-  expect("0.9", "", 1, "| tf32 | 1.000000 | 3.000000 | 0.900000 | +11.1 |");
-  expect("0.9", "", 1, "| measured; missed by more than 5 % |");
-  expect("", "", 1, "| failed: no comparison (");
-  expect("0", "", 1, "| failed: no comparison (ZeroDivisionError");
-  expect("1.0", "fails", 1, "failed: no time by the profile |");
-}
-
 // What calibrate --cuda measures, in small: products that reach 70 % of the peak, and lose a share to each channel.
 TEST_F(Calibrate, TheReportHoldsAGpuAgainstItsDatasheet) {
   Json samples = Json::array();

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -140,11 +142,32 @@ TEST(Validate, ReadsSavedRuns) {
   EXPECT_EQ(run_flopcast({"validate", "--runs", folder.path().string()}).exit_code, 2);
 }
 
+TEST(Validate, AppendsTablesToThePage) {
+  const TemporaryFolder scratch;
+  const auto section = scratch.path() / "section.md";
+  write_text(section, "## A GPU\n");
+  const CommandResult page = run_flopcast({"validate", "--markdown-page", "--append", section.string()});
+  EXPECT_EQ(page.exit_code, 0) << page.standard_error;
+  EXPECT_EQ(page.standard_output.substr(page.standard_output.size() - 10), "\n## A GPU\n");
+  EXPECT_EQ(run_flopcast({"validate", "--append", section.string()}).exit_code, 2);
+  EXPECT_EQ(run_flopcast({"validate", "--markdown-page", "--append", "/missing.md"}).exit_code, 2);
+}
+
 // FLOPCAST_BLESS=1 writes the page and its chart anew.
 TEST(Validate, WritesThePageInTheDocuments) {
   const TemporaryFolder scratch;
   const auto chart = scratch.path() / "validation.svg";
-  const CommandResult result = run_flopcast({"validate", "--markdown-page", "--svg", chart.string()});
+  std::vector<std::string> words = {"validate", "--markdown-page", "--svg", chart.string()};
+  // Tables of sessions on a GPU, which tests/gpu/evaluate has written.
+  std::set<std::string> sections;
+  const auto folder = project_folder() / "docs" / "validation";
+  if (std::filesystem::exists(folder)) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (std::filesystem::exists(entry.path() / "section.md")) sections.insert(entry.path() / "section.md");
+    }
+  }
+  for (const std::string& section : sections) words.insert(words.end(), {"--append", section});
+  const CommandResult result = run_flopcast(words);
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
   const auto page = project_folder() / "docs" / "validation.md";
   const auto image = project_folder() / "docs" / "images" / "validation.svg";

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -14,6 +15,9 @@
 
 namespace flopcast::realrun {
 namespace {
+
+// Kernels and steps here take milliseconds: a GPU that needs longer hangs.
+constexpr std::chrono::seconds kPatience{10};
 
 class OnGpu : public testing::Test {
  protected:
@@ -29,7 +33,7 @@ class OnGpu : public testing::Test {
   // `least`: see KernelsUnderTest::least_product_error.
   static void check(void (*check_kernel)(const KernelsUnderTest&), GemmPrecision precision, double tolerance,
                     double least = 0) {
-    const auto gpu = cuda::share_gpu(0, 1, cuda::Partition::kWhole, precision);
+    const auto gpu = cuda::share_gpu(0, 1, cuda::Partition::kWhole, precision, kPatience);
     const auto rank = gpu->make_rank(0);
     check_kernel({.device = rank->device(),
                   .kernels = rank->kernels(),
@@ -104,13 +108,17 @@ TEST_F(OnGpu, CrossEntropy) {
   check(check_cross_entropy, GemmPrecision::kFp32, 1e-5);
 }
 
+TEST_F(OnGpu, Draws) {
+  check(check_draws, GemmPrecision::kFp32, 1e-5);
+}
+
 TEST_F(OnGpu, Optimizers) {
   check(check_optimizers, GemmPrecision::kFp32, 1e-5);
 }
 
 std::vector<RankResult> on_virtual_gpus(const TrainingPlan& plan, cuda::Partition partition, GemmPrecision precision) {
   std::vector<RankResult> results(static_cast<std::size_t>(plan.ranks()));
-  const auto gpu = cuda::share_gpu(0, plan.ranks(), partition, precision);
+  const auto gpu = cuda::share_gpu(0, plan.ranks(), partition, precision, kPatience);
   std::vector<std::unique_ptr<cuda::GpuRank>> ranks(results.size());
   run_threads(
       plan.ranks(), {},
@@ -141,6 +149,11 @@ TEST_F(OnGpu, LossesOfTheMatrixInFp32) {
   for (const MatrixCase& one : schedules_by_layouts()) {
     expect_losses(one.plan, one.name, GemmPrecision::kFp32, 1e-4);
   }
+}
+
+TEST_F(OnGpu, LossesInTf32) {
+  const MatrixCase one = schedules_by_layouts().front();
+  expect_losses(one.plan, one.name, GemmPrecision::kTf32, 2e-3);
 }
 
 TEST_F(OnGpu, LossesOfTheMatrixInBf16) {

@@ -180,37 +180,6 @@ TEST(TorchLosses, WhatDiffersIsFound) {
   EXPECT_NE(shared.standard_error.find("run.job.layout.cp: "), std::string::npos) << shared.standard_error;
 }
 
-// The step of tests/gpu/validate, with a PyTorch that sees no GPU and has no network.
-TEST(TorchLosses, TheValidationSaysHowTheyEnded) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "validate_torch";
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder / "results/parts");
-  for (const char* program : {"flopcast", "flopcast-run", "flopcast-measure", "gpu_kernels_tests"}) {
-    std::filesystem::create_symlink("/bin/true", folder / program);
-  }
-  write_text(folder / "torch.py", "class cuda:\n    is_available = staticmethod(lambda: False)\n");
-  CommandOptions options;
-  options.environment["PYTHONPATH"] = folder;
-  options.environment["PYTHONDONTWRITEBYTECODE"] = "1";
-  const std::string file = folder / "results/parts/virtual-2-ranks.json";
-  ASSERT_EQ(run({"--steps", "2", "-o", file}).exit_code, 0);
-  const auto step = [&] {
-    const CommandResult result = run_command({(project_folder() / "tests/gpu/validate").string(), "--programs", folder,
-                                              "--output", folder / "results", "--only", "torch", "--again"},
-                                             options);
-    EXPECT_EQ(read_text(folder / "results/torch.json"), "{\"left_out\": \"PyTorch sees no GPU\"}\n");
-    return result.standard_output + result.standard_error;
-  };
-  const std::string none = step();
-  EXPECT_NE(none.find("Losses: left out: PyTorch or numpy cannot be loaded (left with 77)"), std::string::npos) << none;
-  std::string text = read_text(file);
-  const std::size_t loss = text.find("\"loss\":") + 7;
-  write_text(file, text.replace(loss, text.find(',', loss) - loss, "null"));
-  const std::string differs = step();
-  EXPECT_NE(differs.find("Losses: they differ (left with 1) error: "), std::string::npos) << differs;
-  EXPECT_NE(differs.find("the loss of step 0 is no finite number"), std::string::npos) << differs;
-}
-
 TEST(TorchLosses, WhatIsNotComparedIsSaid) {
   const std::string script = (project_folder() / "tests/gpu/torch_losses.py").string();
   const std::string file = testing::TempDir() + "/torch_losses_not.json";
@@ -223,45 +192,6 @@ TEST(TorchLosses, WhatIsNotComparedIsSaid) {
     const CommandResult result = run_command({"python3", script, path});
     EXPECT_EQ(result.exit_code, kBadUsage);
     EXPECT_NE(result.standard_error.find(words), std::string::npos) << result.standard_error;
-  }
-}
-
-// A row of tests/gpu/validate's tables: forecast, bytes and losses each have to hold.
-TEST(GpuTables, WhatARunMissesIsSaid) {
-  const auto result_of = [](const char* seconds, const char* bytes) {
-    return fmt::format(R"({{"iteration":{{"time_s":{}}},"bubble":{{"fraction":0.25}},"communication":{{"fraction":0,
-      "pp":{{"bytes_sent_per_rank":{}}}}},"breakdown":{{"tp_comm_s":0,"pp_comm_s":0.5,"dp_comm_s":0,"cp_comm_s":0,
-      "ep_comm_s":0}}}})",
-                       seconds, bytes);
-  };
-  const auto write = [&](const std::string& name, const char* seconds, const char* bytes, const char* loss) {
-    const std::string file = testing::TempDir() + "/tables_" + name + ".json";
-    write_text(file, fmt::format(R"({{"samples":[{{"dtype":"bf16"}}],"run":{{"complete":true,"failure":"",
-      "steps":[{{"loss":4.0}},{{"loss":{}}}]}},"comparison":{{"forecast":{},"measured":{}}}}})",
-                                 loss, result_of("1.0", "512"), result_of(seconds, bytes)));
-    return file;
-  };
-  const std::string script = (project_folder() / "tests/gpu/tables.py").string();
-  const std::string beside = write("beside", "2.0", "0", "3.0");
-  const auto row = [&](const std::string& file, std::vector<std::string> flags) {
-    std::vector<std::string> words = {"python3", script, "run", "a", file, "--beside", beside};
-    words.insert(words.end(), flags.begin(), flags.end());
-    return run_command(words);
-  };
-  const CommandResult good = row(write("good", "1.04", "512", "3.03"), {"--most", "5"});
-  EXPECT_EQ(good.exit_code, 0) << good.standard_error;
-  EXPECT_EQ(good.standard_output,
-            "| a |  | 1.000000 | 1.040000 | -3.8 | 25.0 / 25.0 | 0.500000 / 0.500000 | 512 / 512 "
-            "| 3.03 | 1.0e-02 | measured |\n");
-  const std::pair<CommandResult, const char*> cases[] = {
-      {row(write("slow", "1.06", "512", "3.03"), {"--most", "5"}), "| measured; missed by more than 5 % |"},
-      {row(write("good", "1.04", "512", "3.03"), {"--most", "5", "--profiled", "1.2"}), "| 1.200000 | 1.000000 |"},
-      {row(write("bytes", "1.0", "513", "3.03"), {}), "| measured; bytes differ |"},
-      {row(write("far", "1.0", "512", "3.07"), {}), "| measured; losses differ by more than 2e-02 |"},
-      {row(write("nan", "1.0", "512", "null"), {}), "| measured; a loss is no number |"}};
-  for (const auto& [result, words] : cases) {
-    EXPECT_EQ(result.exit_code, 1) << result.standard_error;
-    EXPECT_NE(result.standard_output.find(words), std::string::npos) << result.standard_output;
   }
 }
 

@@ -1,4 +1,4 @@
-// A GPU in the programs' place, so that tests/gpu/validate runs from end to end on any machine: flopcast-run with
+// A GPU in the programs' place, so that tests/gpu/session runs from end to end on any machine: flopcast-run with
 // kernels and streams emulated on the CPU (virtual-gpus) or as threads with NCCL's fake between them (nccl),
 // flopcast-measure with a GPU of known figures. Its times are those of a CPU; what is shown is that every file and
 // table is made.

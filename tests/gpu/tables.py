@@ -1,41 +1,94 @@
-"""Rows of the tables of tests/gpu/validate, from the files that its programs leave.
+"""Tables of what tests/gpu/session measured: forecast next to measurement, errors next to tolerances.
 
-    tables.py kernels TESTS.json              Markdown of what gtest wrote with --gtest_output=json
-    tables.py run NAME RUN.json [options]     a row of runs: forecast beside measurement, losses beside one rank's
-
-Two figures with a stroke between them are forecast and measurement. `run` leaves with 1 where the run is incomplete,
-sends other bytes than forecast, or misses what it is asked.
+Two figures separated by a slash are forecast / measured. What is allowed stands in the tree before the run.
 """
 
-import argparse
 import json
 import math
-import sys
+import re
+from dataclasses import dataclass, field
+
+import plan
 
 # How far losses may be from one rank's, by the precision of products: as in gpu_kernels_test.cpp.
-OF_LOSSES = {"fp32": 1e-4, "tf32": 2e-3, "bf16": 2e-2, "fp8": 5e-2}
+LOSS_TOLERANCE = {"fp32": 1e-4, "tf32": 2e-3, "bf16": 2e-2, "fp8": 5e-2}
+# Exit codes of torch_block.py.
+TORCH_STATUS = {0: "ok", 78: "missed", 77: "left out: no PyTorch that sees a GPU", 3: "FAILED: no time for all rows",
+                1: "FAILED: a row failed", 124: "FAILED: the time was up", 137: "FAILED: the time was up"}
+# What the machine is; each within 10 s.
+FACTS = [
+    "uname -srm; nproc; head -n 2 /proc/meminfo; cat /etc/os-release | head -n 2",
+    "nvidia-smi",
+    "nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit,compute_mode,"
+    "mig.mode.current --format=csv",
+    "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER | head -n 80",
+    "command -v nvcc compute-sanitizer nvidia-cuda-mps-control cmake gcc",
+    "ldconfig -p | grep -E 'libcuda\\.so|cublasLt|nccl|libstdc'",
+    "ls /usr/local/nvidia/lib64 | head -n 20",
+    "python3 --version",
+]
 
 
-def row(cells):
-    print(f"| {' | '.join(str(cell).replace('|', '/') for cell in cells)} |")
+def catalogue_name(gpu):
+    """The catalogue's device of a GPU, by the name that nvidia-smi gives; None where that does not tell."""
+    if "GH200" in gpu:  # another chip, whose name holds this one's
+        return None
+    for pattern, name in (("H200", "h200"), ("H100.*PCIe", "h100-pcie"), ("H100", "h100"), ("A100.*80GB", "a100-80g"),
+                          ("B200", "b200")):
+        if re.search(pattern, gpu):
+            return name
+    return None
 
 
-def kernels(arguments):
-    with open(arguments.tests, encoding="utf-8") as file:
-        suites = json.load(file)["testsuites"]
-    row(("test", "largest error", "allowed", "s", "status"))
-    row(("---", "--:", "--:", "--:", "---"))
-    for suite in suites:
-        for test in suite["testsuite"]:
-            status = "failed" if test.get("failures") else test.get("result", "").lower()
-            row((f"{suite['name']}.{test['name']}", test.get("error", ""), test.get("tolerance", ""),
-                 test.get("time", "").rstrip("s"), status))
-    print()
+def read_json(path):
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
-def losses_of(path):
-    with open(path, encoding="utf-8") as file:
-        document = json.load(file)
+def read_records(path):
+    """Of each test the last record."""
+    records = {}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    for line in lines:
+        try:
+            record = json.loads(line)
+            records[record["test"]] = record
+        except (ValueError, KeyError):
+            continue  # half a line of a process that was killed
+    return records
+
+
+def markdown(header, rows, left=1):
+    def line(cells):
+        return f"| {' | '.join(str(cell).replace('|', '/').replace(chr(10), ' ') for cell in cells)} |"
+
+    rule = ["---" if index < left or index == len(header) - 1 else "--:" for index in range(len(header))]
+    return "\n".join([line(header), line(rule), *map(line, rows)]) + "\n"
+
+
+# --- training runs ---
+
+
+@dataclass
+class Row:
+    name: str
+    cells: list
+    status: str
+    measured: bool = False
+    error: float = None  # percent, where the forecast is judged
+    problems: list = field(default_factory=list)
+
+
+RUN_HEADER = ("run", "by profile (s)", "by calibration (s)", "measured (s)", "error %", "bubble %", "exposed (s)",
+              "sent by a rank (B)", "last loss", "off one rank", "status")
+
+
+def losses_of(document):
     return document["samples"][0]["dtype"], [step["loss"] for step in document["run"]["steps"]]
 
 
@@ -47,66 +100,130 @@ def sent(result):
     return {axis: part["bytes_sent_per_rank"] for axis, part in result["communication"].items() if isinstance(part, dict)}
 
 
-def run(arguments):
-    with open(arguments.run, encoding="utf-8") as file:
-        document = json.load(file)
+def compare_run(document, reference=None, profiled=None, most=None):
+    """Cells and problems of a run's file; of another run, the one of one rank, the losses that it must have."""
     comparison = document["comparison"]
-    told, seen = comparison["forecast"], comparison["measured"]
-    calibrated, measured = told["iteration"]["time_s"], seen["iteration"]["time_s"]
-    judged = arguments.profiled if arguments.profiled is not None else calibrated
-    error = 100 * (judged / measured - 1)
+    forecast, measured = comparison["forecast"], comparison["measured"]
+    calibrated, seconds = forecast["iteration"]["time_s"], measured["iteration"]["time_s"]
+    error = 100 * ((profiled if profiled is not None else calibrated) / seconds - 1)
     problems = []
     if not document["run"]["complete"]:
         problems.append(f"failed: {document['run']['failure']}")
-    if arguments.most is not None and not abs(error) <= arguments.most:
-        problems.append(f"missed by more than {arguments.most:g} %")
-    forecast_bytes, measured_bytes = sum(sent(told).values()), sum(sent(seen).values())
-    if sent(told) != sent(seen):
+    if most is not None and not abs(error) <= most:
+        problems.append(f"missed by more than {most:g} %")
+    if sent(forecast) != sent(measured):
         problems.append("bytes differ")
-    dtype, losses = losses_of(arguments.run)
-    off = ""
+    dtype, losses = losses_of(document)
     finite = all(isinstance(loss, (int, float)) and math.isfinite(loss) for loss in losses)
+    off = ""
     if not finite:
-        problems.append("a loss is no number")
-    elif arguments.beside:
-        farthest = max(abs(own / other - 1) for own, other in zip(losses, losses_of(arguments.beside)[1]))
+        problems.append("a loss is not a number")
+    elif reference is not None:
+        farthest = max(abs(own / other - 1) for own, other in zip(losses, losses_of(reference)[1]))
         off = f"{farthest:.1e}"
-        if not farthest <= OF_LOSSES[dtype]:
-            problems.append(f"losses differ by more than {OF_LOSSES[dtype]:.0e}")
-    sent_cell = f"{forecast_bytes:.0f} / {measured_bytes:.0f}"
-    row((arguments.name, "" if arguments.profiled is None else f"{arguments.profiled:.6f}", f"{calibrated:.6f}",
-         f"{measured:.6f}", f"{error:+.1f}",
-         f"{100 * told['bubble']['fraction']:.1f} / {100 * seen['bubble']['fraction']:.1f}",
-         f"{exposed(told):.6f} / {exposed(seen):.6f}", sent_cell, f"{losses[-1]:.6g}" if finite and losses else "", off,
-         "; ".join(["measured"] + problems)))
-    sys.exit(1 if problems else 0)
+        if not farthest <= LOSS_TOLERANCE[dtype]:
+            problems.append(f"losses differ by more than {LOSS_TOLERANCE[dtype]:.0e}")
+    cells = ["" if profiled is None else f"{profiled:.6f}", f"{calibrated:.6f}", f"{seconds:.6f}", f"{error:+.1f}",
+             f"{100 * forecast['bubble']['fraction']:.1f} / {100 * measured['bubble']['fraction']:.1f}",
+             f"{exposed(forecast):.6f} / {exposed(measured):.6f}",
+             f"{sum(sent(forecast).values()):.0f} / {sum(sent(measured).values()):.0f}",
+             f"{losses[-1]:.6g}" if finite and losses else "", off]
+    return cells, problems, error
 
 
-def run_or_say(arguments):
-    """A file that tells no times is a row, too."""
+def run_row(results, run):
+    status = read_json(results / "runs" / f"{run.name}.status.json")
+    if status.get("status") != "measured":
+        told = f"{status['status']}: {status['why']}" if status else "not run"
+        if status.get("status") == "hung":
+            told = f"hung {status['why']}"
+        return Row(run.name, [""] * 9, told)
+    reference = read_json(results / "runs" / f"{run.reference}.json") if run.reference else None
     try:
-        run(arguments)
-    except (OSError, ValueError, KeyError, IndexError, TypeError, ZeroDivisionError) as error:
-        row((arguments.name, *[""] * 9, f"failed: no comparison ({type(error).__name__}: {error})"))
-        sys.exit(1)
+        cells, problems, error = compare_run(
+            read_json(results / "runs" / f"{run.name}.json"), reference if reference else None,
+            status.get("profiled_s") if run.profiled else None, plan.MOST_ERROR if run.judged else None)
+    except (ValueError, KeyError, IndexError, TypeError, ZeroDivisionError) as reason:
+        return Row(run.name, [""] * 9, f"failed: no comparison ({type(reason).__name__}: {reason})")
+    if run.reference and not reference:
+        problems.append(f"{run.reference}, whose losses it should have, was not measured")
+    if run.profiled and status.get("profiled_s") is None:
+        problems.append("no time by the profile")
+    return Row(run.name, cells, "; ".join(["measured", *problems]), True, error if run.judged else None, problems)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(required=True)
-    of_kernels = commands.add_parser("kernels")
-    of_kernels.add_argument("tests")
-    of_kernels.set_defaults(command=kernels)
-    of_run = commands.add_parser("run")
-    of_run.add_argument("name")
-    of_run.add_argument("run")
-    of_run.add_argument("--profiled", type=float, help="seconds of a step by a device profile; judged instead")
-    of_run.add_argument("--beside", help="a run of one rank with the same batches, whose losses these must be")
-    of_run.add_argument("--most", type=float, help="percent that the forecast may miss by")
-    of_run.set_defaults(command=run_or_say)
-    arguments = parser.parse_args()
-    arguments.command(arguments)
+def schedule_tables(results, runs):
+    text = []
+    for step in dict.fromkeys(run.step for run in runs):
+        rows = [run_row(results, run) for run in runs if run.step == step]
+        text.append(f"### {step}\n\n" + markdown(RUN_HEADER, [[row.name, *row.cells, row.status] for row in rows]))
+        judged = [row for row in rows if row.error is not None]
+        planned = sum(1 for run in runs if run.step == step and run.judged)
+        within = sum(1 for row in judged if not row.problems)
+        if planned:
+            text.append(f"{within} of {planned} within {plan.MOST_ERROR} %, with the bytes and losses they should have; "
+                        f"{planned - len(judged)} not measured, which count as missed.\n")
+        conditions = {read_json(results / "runs" / f"{row.name}.status.json").get("conditions", "") for row in rows}
+        text += [f"- {condition}\n" for condition in sorted(conditions) if condition]
+    return "\n".join(text)
 
 
-if __name__ == "__main__":
-    main()
+# --- kernels, profile, PyTorch ---
+
+
+def kernel_table(results):
+    rows = []
+    notes = []
+    for name in (*plan.KERNEL_TESTS, "memcheck"):
+        status = read_json(results / f"kernels/{name}.status.json").get("status", "")
+        if status and status != "ok":
+            notes.append(f"- {name}: {status}\n")
+        for test, record in read_records(results / f"kernels/{name}.jsonl").items():
+            told = record["status"] if record["status"] != "running" else "did not end"
+            rows.append((f"{test}{' (memcheck)' if name == 'memcheck' else ''}", record.get("error", ""),
+                         record.get("tolerance", ""), f"{record.get('seconds', 0):.2f}",
+                         f"{told}: {record['message'].splitlines()[0][:200]}" if "message" in record else told))
+    if not rows and not notes:
+        return ""
+    return markdown(("test", "largest error", "allowed", "s", "status"), rows) + "".join(["\n", *notes])
+
+
+def block(path):
+    """A text as it was printed."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+    return f"```\n{text}\n```\n" if text else ""
+
+
+def plain(path):
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+# --- the page ---
+
+
+def page(results, mock):
+    machine = read_json(results / "machine.json")
+    steps = read_json(results / "steps.json")
+    sizes = plan.MOCK if mock else plan.FULL
+    runs = plan.planned_runs(sizes, catalogue_name(machine.get("gpu", "")) or "h200")
+    parts = [f"# Forecasts and runs on one GPU: {machine.get('gpu', 'unknown')}\n",
+             "Written by `tests/gpu/session`. Ranks share one GPU: nothing here says how fast links between GPUs are. "
+             "Figures separated by a slash: forecast / measured.\n"]
+    if mock:
+        parts.append("**A mock of a GPU: no figure here means anything.**\n")
+    if steps:
+        parts.append(markdown(("step", "call", "s", "status"),
+                              [(name, step["call"], step["seconds"], step["status"]) for name, step in steps.items()]))
+    parts.append("## Training runs\n\n" + schedule_tables(results, runs))
+    for title, text in (("Kernels", kernel_table(results)), ("Profile", block(results / "profile/profile.txt")),
+                        ("PyTorch", plain(results / "torch/rows.md")), ("PyTorch's losses", plain(results / "torch/losses.md")),
+                        ("Machine", block(results / "facts.txt"))):
+        if text:
+            parts.append(f"## {title}\n\n{text}")
+    return "\n".join(parts)

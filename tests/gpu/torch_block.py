@@ -6,9 +6,10 @@ recomputation. Attention is torch's scaled_dot_product_attention; fp8 is torchao
 scaled by tensor as torchao's are; experts are multiplied by torch's grouped product where it has one, else one by one.
 
 Writes rows {id, job, measured, software} that `flopcast validate --published FOLDER` and `flopcast fit` read, and
-prints a table. What the file has of the same PyTorch and GPU is not measured again. Leaves with 1 where a row fails,
-with 2 where flopcast refuses a job, with 3 where rows are left for want of time, with 77 where PyTorch is missing or
-sees no GPU, with 78 where all is measured and forecasts miss by more than MOST.
+prints a table. Each row is measured in a process of its own, which is ended after --row-seconds: a row that hangs, runs
+out of memory or aborts loses itself only. Rows that the file has are not measured again. Exits with 1 where a row
+fails, with 2 where flopcast refuses a job, with 3 where rows remain for want of time, with 77 where PyTorch is missing
+or sees no GPU, with 78 where all is measured and forecasts miss by more than MOST.
 """
 
 import argparse
@@ -35,8 +36,9 @@ MISSED = 78
 MOST = {"catalogue": 12, "profile": 8, "reserved": 6, "allocated": 6}
 GIB = 2.0**30
 NO_TIME = "no time"
-# What a process tells the one it becomes: when the first began, and that the grouped product broke the GPU's context.
-BEGAN, NOT_GROUPED = "TORCH_BLOCK_BEGAN", "TORCH_BLOCK_NOT_GROUPED"
+# Set for the process that replaces one whose GPU context the grouped product broke.
+NOT_GROUPED = "TORCH_BLOCK_NOT_GROUPED"
+KILL_AFTER = 5
 
 LLAMA = {"hidden": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336, "vocab": 32000}
 MIXTURE = {**LLAMA, "hidden": 2048, "heads": 16, "kv_heads": 4, "ffn": 8192,
@@ -479,9 +481,9 @@ class Clocks:
         return {"clock_mhz": statistics.median(clock), "power_w": statistics.median(power)}
 
 
-def measure_row(row, one, grouped, repetitions):
-    """Fills in what was measured, or says why nothing was."""
-    row["libraries"] = libraries()
+def measure_row(one, grouped, repetitions):
+    """What was measured of a row, or why nothing was: keys that its row takes over."""
+    row = {"libraries": libraries(), "grouped": grouped}
     if on_gpu:
         row["allocated_before_gib"] = torch.cuda.memory_allocated() / GIB
     clocks, span = Clocks(), None
@@ -490,23 +492,31 @@ def measure_row(row, one, grouped, repetitions):
         row["libraries"].update(of_case)
     except NotHere as reason:
         row["left_out"] = str(reason)
-    except Exception as error:  # of PyTorch's, any kind: what it cannot do is told, and the rest goes on
-        # Out of memory is told by itself, apart from the rows that a time can be had of.
+    except Exception as error:  # any kind: what PyTorch cannot do is reported
         if "out of memory" in str(error):
             row.update(left_out="out of memory", oom=True)
         else:
             row["failed"] = f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0][:200]}"
-            row["fatal"] = "CUDA error" in str(error)
             traceback.print_exc()
     clocks.stop()
     row["clocks"] = clocks.medians(*span) if span else {}
-    if row.get("fatal"):
-        return
-    if hasattr(torch, "_dynamo"):
-        torch._dynamo.reset()
-    gc.collect()
-    if on_gpu:
-        torch.cuda.empty_cache()
+    return row
+
+
+def measure_in_process(one, arguments, seconds):
+    """The same by a process of its own, which has so many seconds."""
+    words = ["timeout", "-k", str(KILL_AFTER), f"{max(1, seconds - KILL_AFTER):.0f}", sys.executable, __file__, "--row",
+             title(one), "--repetitions", str(arguments.repetitions)]
+    began = time.monotonic()
+    answer = subprocess.run(words + (["--small"] if arguments.small else []), stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, text=True, check=False)
+    with contextlib.suppress(ValueError, IndexError):
+        return json.loads(answer.stdout.strip().splitlines()[-1])
+    if answer.returncode in (124, 137):
+        return {"failed": f"hung after {time.monotonic() - began:.0f} s", "hung": True}
+    if answer.returncode == LEFT_OUT:
+        return {"left_out": answer.stdout.strip() or "left out", "no_torch": True}
+    return {"failed": f"its process ended with {answer.returncode}"}
 
 
 def libraries():
@@ -564,6 +574,9 @@ def parse_arguments():
     parser.add_argument("--flopcast", default="./flopcast", help="the program that forecasts")
     parser.add_argument("--device", default="h200", help="the GPU, by the catalogue's name")
     parser.add_argument("--profile", help="a device profile, for a second forecast")
+    parser.add_argument("--row", metavar="ID", help="measure this row in this process and print it as JSON")
+    parser.add_argument("--rows", type=int, metavar="N", help="only the first N rows, which tell most")
+    parser.add_argument("--row-seconds", type=float, default=60, help="most seconds of a row (60)")
     parser.add_argument("--repetitions", type=int, default=15, help="steps that count (15)")
     parser.add_argument("--seconds", type=float, default=240, help="no row begins later than this (240)")
     parser.add_argument("--small", action="store_true", help="tiny networks, on a CPU too; errors are not judged")
@@ -571,8 +584,8 @@ def parse_arguments():
     parser.add_argument("--table", metavar="FILE", help="print the table of rows that were written, and no more")
     parser.add_argument("-o", dest="output", help="JSON file for the rows; those that it has are not measured again")
     arguments = parser.parse_args()
-    if not (arguments.output or arguments.table):
-        parser.error("-o or --table is needed")
+    if not (arguments.output or arguments.table or arguments.row):
+        parser.error("-o, --table or --row is needed")
     return arguments
 
 
@@ -595,17 +608,13 @@ def read_rows(path):
         return []
 
 
+TAKEN_OVER = ("date", "measured", "libraries", "clocks", "allocated_before_gib", "oom", "failed", "left_out", "grouped")
+
+
 def take_over(row, old):
-    """What was measured of the row before, by the same PyTorch on the same GPU, or how it ended for good."""
-    here = libraries()
-    had = old.get("libraries", {})
-    if any(had.get(what) != here.get(what) for what in ("torch", "gpu")):
-        return
-    if "measured" in old or old.get("oom") or old.get("fatal"):
-        for key in ("date", "measured", "libraries", "clocks", "allocated_before_gib", "oom", "fatal", "failed",
-                    "left_out"):
-            if key in old:
-                row[key] = old[key]
+    """What was measured of the row before, or that it does not fit the GPU. Whatever failed is tried again."""
+    if "measured" in old or old.get("oom"):
+        row.update({key: old[key] for key in TAKEN_OVER if key in old})
 
 
 def write_rows(path, meta, rows):
@@ -621,46 +630,71 @@ def write_rows(path, meta, rows):
         pathlib.Path(path).write_text(text, encoding="utf-8")
 
 
+def be_row(arguments):
+    """One row, in this process."""
+    load_torch()
+    if torch is None:
+        print(f"left out: no PyTorch here ({missing})")
+        sys.exit(LEFT_OUT)
+    if not (on_gpu or arguments.small):
+        print("left out: PyTorch sees no GPU")
+        sys.exit(LEFT_OUT)
+    one = next((one for one in CASES + SMALL_CASES if title(one) == arguments.row), None)
+    if one is None:
+        print(f"error: --row: {arguments.row} is not a row", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    grouped = "experts" in one["shape"] and has_grouped_product()
+    print(json.dumps(measure_row(one, grouped, arguments.repetitions)))
+
+
 def main():
     arguments = parse_arguments()
+    if arguments.row:
+        be_row(arguments)
+        return
     if arguments.table:
         report(read_rows(arguments.table), not arguments.small)
         return
-    began = float(os.environ.setdefault(BEGAN, str(time.monotonic())))
-    if torch is None and not arguments.dry_run:
-        print(f"left out: no PyTorch here ({missing})")
-        sys.exit(LEFT_OUT)
-    if not (on_gpu or arguments.small or arguments.dry_run):
-        print("left out: PyTorch sees no GPU")
-        sys.exit(LEFT_OUT)
-    grouped = not arguments.dry_run and has_grouped_product()
+    began = time.monotonic()
     meta = {"about": "Steps under PyTorch on one GPU, written by tests/gpu/torch_block.py; peak_memory_gib is what the "
                      "allocator reserved, shown_gib what nvidia-smi would show.",
             "date": datetime.date.today().isoformat()}
     before = {} if arguments.dry_run else {row["id"]: row for row in read_rows(arguments.output)}
-    rows, waiting = [], []
-    for one in SMALL_CASES if arguments.small else CASES:
-        row = row_of(one, arguments.device, grouped)
+
+    cases = (SMALL_CASES if arguments.small else CASES)[:arguments.rows]
+    found, forecasts = {}, {}
+    for one in cases:
+        found[title(one)] = {}
+        take_over(found[title(one)], before.get(title(one), {}))
+    waiting = [one for one in cases if not any(key in found[title(one)] for key in ("measured", "left_out", "failed"))]
+    for one in waiting:
+        found[title(one)]["left_out"] = "dry run" if arguments.dry_run else NO_TIME
+
+    def row_for(one):
+        measured = found[title(one)]
+        row = row_of(one, arguments.device, measured.get("grouped", False))
         row["date"] = meta["date"]
-        row["forecast"] = forecast(arguments, row)
-        if arguments.profile:
-            row["by_profile"] = forecast(arguments, row, arguments.profile)
-        rows.append(row)
-        if row["id"] in before:
-            take_over(row, before[row["id"]])
-        if not any(key in row for key in ("measured", "left_out", "failed")):
-            row["left_out"] = "dry run" if arguments.dry_run else NO_TIME
-            waiting.append((row, one))
-    write_rows(arguments.output, meta, rows)
-    for row, one in [] if arguments.dry_run else waiting:
-        if time.monotonic() - began > arguments.seconds:
+        row.update(measured)
+        key = (title(one), measured.get("grouped", False))
+        if key not in forecasts:
+            forecasts[key] = {"forecast": forecast(arguments, row)}
+            if arguments.profile:
+                forecasts[key]["by_profile"] = forecast(arguments, row, arguments.profile)
+        return {**row, **forecasts[key]}
+
+    for one in [] if arguments.dry_run else waiting:
+        left = arguments.seconds - (time.monotonic() - began)
+        if left < min(2 * KILL_AFTER, arguments.row_seconds):
             break
-        print(f"{row['id']} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
-        del row["left_out"]
-        measure_row(row, one, grouped, arguments.repetitions)
-        write_rows(arguments.output, meta, rows)
-        if row.get("fatal"):
-            start_again()
+        print(f"{title(one)} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
+        measured = measure_in_process(one, arguments, min(arguments.row_seconds, left))
+        if measured.get("no_torch"):
+            print(measured["left_out"])
+            sys.exit(LEFT_OUT)
+        found[title(one)] = measured
+        write_rows(arguments.output, meta, [row_for(each) for each in cases])
+    rows = [row_for(each) for each in cases]
+    write_rows(arguments.output, meta, rows)
     missed = report(rows, not arguments.small)
     if any("failed" in row for row in rows) or not (arguments.dry_run or any("measured" in row for row in rows)):
         sys.exit(FAILED)
@@ -671,19 +705,26 @@ def main():
 
 # As torchtitan's launcher has it; read when PyTorch is loaded.
 ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
-os.environ.setdefault(ALLOCATOR, "expandable_segments:True")
-missing, on_gpu, device = "", False, "cpu"
-try:
-    import torch
-    from torch import nn
-    from torch.nn import functional
-    from torch.utils.checkpoint import checkpoint
+missing, on_gpu, device, torch = "", False, "cpu", None
 
-    on_gpu = torch.cuda.is_available()
-    device = "cuda" if on_gpu else "cpu"
-    network = build_modules()
-except (ImportError, OSError) as error:  # OSError: a library of PyTorch's that cannot be loaded
-    torch, missing = None, str(error).split("\n", maxsplit=1)[0]
+
+def load_torch():
+    """Only processes of rows need it: what they share is the disk's cache."""
+    global torch, nn, functional, checkpoint, on_gpu, device, network, missing
+    os.environ.setdefault(ALLOCATOR, "expandable_segments:True")
+    try:
+        import torch as found
+        from torch import nn
+        from torch.nn import functional
+        from torch.utils.checkpoint import checkpoint
+
+        torch = found
+        on_gpu = torch.cuda.is_available()
+        device = "cuda" if on_gpu else "cpu"
+        network = build_modules()
+    except (ImportError, OSError) as error:  # OSError: a library of PyTorch's that cannot be loaded
+        torch, missing = None, str(error).split("\n", maxsplit=1)[0]
+
 
 if __name__ == "__main__":
     main()

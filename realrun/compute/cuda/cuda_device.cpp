@@ -236,6 +236,10 @@ void CudaDevice::zero(const Buffer& buffer) {
   check(cudaMemsetAsync(buffer.address(), 0, buffer.bytes(), stream(Queue::kCompute)), "cudaMemsetAsync");
 }
 
+void CudaDevice::draw(const Draw& draw, const Buffer& to) {
+  cuda::draw(draw, floats(to), to.bytes() / sizeof(float), stream(Queue::kCompute));
+}
+
 void CudaDevice::copy(const Buffer& from, const Buffer& to) {
   copy(Queue::kCompute, from, to);
 }

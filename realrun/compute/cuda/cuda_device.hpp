@@ -44,6 +44,7 @@ class CudaDevice : public ComputeDevice, public Queues {
   Buffer reserve(std::size_t bytes) override;
   std::size_t alignment() const override { return kAlignedFloats; }
   void zero(const Buffer& buffer) override;
+  void draw(const Draw& draw, const Buffer& to) override;
   void copy(const Buffer& from, const Buffer& to) override;
   void add(const Buffer& from, const Buffer& to) override;
   void optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,

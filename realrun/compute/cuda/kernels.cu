@@ -120,6 +120,10 @@ struct Rounded {
   __device__ __nv_bfloat16 operator()(float x) const { return __float2bfloat16_rn(x); }
 };
 
+__global__ void draw_kernel(Draw draw, float* values, std::size_t count) {
+  for (std::size_t index = first_index(); index < count; index += index_stride()) values[index] = draw.at(index);
+}
+
 // A block a row, here and below: no element asks by a division which row it is in.
 __global__ void add_bias_rows(const float* x, const float* bias, float* y, std::size_t columns) {
   const std::size_t start = blockIdx.x * columns;
@@ -129,6 +133,10 @@ __global__ void add_bias_rows(const float* x, const float* bias, float* y, std::
 }
 
 }  // namespace
+
+void draw(const Draw& draw, float* values, std::size_t count, cudaStream_t stream) {
+  queue_over("draw", draw_kernel, count, stream, draw, values, count);
+}
 
 void add(const float* a, const float* b, float* sum, std::size_t count, cudaStream_t stream) {
   queue_both("add", a, b, sum, count, stream, Sum{});

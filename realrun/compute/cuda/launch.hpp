@@ -26,6 +26,7 @@ struct Extent {
 };
 
 // element by element
+void draw(const Draw& draw, float* values, std::size_t count, cudaStream_t stream);
 void add(const float* a, const float* b, float* sum, std::size_t count, cudaStream_t stream);
 void add_bias(const float* x, const float* bias, float* y, Extent extent, cudaStream_t stream);
 void gelu(const float* x, float* y, std::size_t count, cudaStream_t stream);

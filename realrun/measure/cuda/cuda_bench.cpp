@@ -46,8 +46,9 @@ cudaStream_t new_stream() {
   return stream;
 }
 
-// A call of CUDA or NCCL that takes longer never returns: libraries, communicators and the longest messages take less.
-constexpr std::chrono::minutes kLongestCall{3};
+// A call of CUDA or NCCL that takes longer never returns: loading libraries, making communicators and the longest
+// messages take less.
+constexpr std::chrono::seconds kLongestCall{20};
 
 // No destructor may run: whatever is stuck would hold it up. Every sample is in its file by now.
 [[noreturn]] void leave(const std::string& what, std::chrono::milliseconds limit) {

@@ -138,6 +138,10 @@ TEST_F(EmulatedKernels, CrossEntropy) {
   check(check_cross_entropy);
 }
 
+TEST_F(EmulatedKernels, Draws) {
+  check(check_draws);
+}
+
 TEST_F(EmulatedKernels, Optimizers) {
   check(check_optimizers);
 }
@@ -452,6 +456,62 @@ TEST(EmulatedTraining, KeepsWhatIsForecast) {
     const double expected = memory.per_pipeline_rank.at(rank).activations_gib * 1024 * 1024 * 1024;
     EXPECT_NEAR(expected / static_cast<double>(ranks[rank].peak_activation_bytes), 1.0, 0.01) << "rank " << rank;
   }
+}
+
+// What a run takes of a GPU is known before it starts.
+TEST(EmulatedTraining, MemoryIsCheckedBeforeItStarts) {
+  const auto prepare = [](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--model.layers",
+                                      "16",
+                                      "--model.hidden",
+                                      "1024",
+                                      "--model.heads",
+                                      "8",
+                                      "--model.ffn",
+                                      "4096",
+                                      "--model.vocab",
+                                      "4096",
+                                      "--model.sequence_length",
+                                      "1024",
+                                      "--model.tied_embeddings",
+                                      "false",
+                                      "--mbs",
+                                      "4",
+                                      "--gbs",
+                                      "64",
+                                      "--cluster",
+                                      "8xone-gpu",
+                                      "--pp",
+                                      "8",
+                                      "--training.precision",
+                                      "bf16",
+                                      "--backend",
+                                      "virtual-gpus"};
+    words.insert(words.end(), more.begin(), more.end());
+    return prepare_run(parse_launch_options(words));
+  };
+  constexpr double kH100 = 85.5e9;
+  constexpr double kGiga = 1e9;
+  const PreparedRun gpipe = prepare({"--schedule", "gpipe"});
+  EXPECT_FALSE(gpipe.plan.keeps_weights);
+  // 211 M parameters: 16 bytes of state, 2 of rounded weights.
+  EXPECT_NEAR(gpipe.gpu_memory.state / kGiga, 3.37, 0.05);
+  EXPECT_NEAR(gpipe.gpu_memory.copies / kGiga, 0.42, 0.01);
+  // Held by 16 microbatches on eight ranks; measured on CPU ranks of a smaller shape and scaled: 71 GB.
+  EXPECT_NEAR(gpipe.gpu_memory.activations / kGiga, 71, 4);
+  EXPECT_NO_THROW(check_gpu_memory(gpipe, 8, 1, "H100", kH100));
+  const PreparedRun more = prepare({"--schedule", "gpipe", "--gbs", "128"});
+  try {
+    check_gpu_memory(more, 8, 1, "H100", kH100);
+    FAIL() << "twice as many microbatches do not fit";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(error.diagnostic().problem.find("8 ranks on one GPU take"), std::string::npos)
+        << error.diagnostic().problem;
+    EXPECT_NE(error.diagnostic().problem.find("H100 has 79.6"), std::string::npos) << error.diagnostic().problem;
+  }
+  // A rank of eight, each on a GPU of its own.
+  EXPECT_NO_THROW(check_gpu_memory(more, 1, 1, "H100", kH100));
+  EXPECT_EQ(prepare({"--schedule", "1f1b", "--training.precision", "fp32"}).gpu_memory.copies, 0);
 }
 
 TEST(EmulatedTraining, RoundedFactorsStayClose) {

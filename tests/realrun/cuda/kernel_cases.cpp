@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <fstream>
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "realrun/compute/cuda/launch.hpp"
@@ -115,12 +119,54 @@ void record_error(double error, double tolerance) {
   const testing::TestInfo* running = testing::UnitTest::GetInstance()->current_test_info();
   if (running != of) largest = -1;
   of = running;
+  const double share = error == 0 ? 0 : error / tolerance;
   // NaN is larger than all, and stays.
-  if (!(error > largest * tolerance) && !std::isnan(error)) return;
-  largest = error / tolerance;
+  if (!(share > largest) && !std::isnan(share)) return;
+  largest = share;
   testing::Test::RecordProperty("error", fmt::format("{:.1e}", error));
   testing::Test::RecordProperty("tolerance", fmt::format("{:.0e}", tolerance));
 }
+
+namespace {
+
+/// Adds a line of JSON to a file when a test begins and when it ends, so that a process that is killed, or that a GPU's
+/// error ends, leaves the tests before it and the name of the one that ran.
+class RecordFile : public testing::EmptyTestEventListener {
+ public:
+  explicit RecordFile(std::string path) : path_(std::move(path)) {}
+
+ private:
+  void OnTestStart(const testing::TestInfo& test) override { add({{"test", name_of(test)}, {"status", "running"}}); }
+  void OnTestEnd(const testing::TestInfo& test) override {
+    const testing::TestResult& result = *test.result();
+    const char* status = result.Skipped() ? "skipped" : result.Failed() ? "failed" : "passed";
+    nlohmann::json line = {
+        {"test", name_of(test)}, {"status", status}, {"seconds", static_cast<double>(result.elapsed_time()) * 1e-3}};
+    for (int property = 0; property < result.test_property_count(); ++property) {
+      line[result.GetTestProperty(property).key()] = result.GetTestProperty(property).value();
+    }
+    for (int part = 0; part < result.total_part_count() && !line.contains("message"); ++part) {
+      const testing::TestPartResult& told = result.GetTestPartResult(part);
+      if (!told.passed()) line["message"] = told.message();
+    }
+    add(line);
+  }
+
+  static std::string name_of(const testing::TestInfo& test) {
+    return fmt::format("{}.{}", test.test_suite_name(), test.name());
+  }
+  void add(const nlohmann::json& line) { std::ofstream(path_, std::ios::app) << line.dump() << std::endl; }
+
+  std::string path_;
+};
+
+const bool records = [] {
+  const char* path = std::getenv("FLOPCAST_TEST_RECORDS");
+  if (path != nullptr) testing::UnitTest::GetInstance()->listeners().Append(new RecordFile(path));
+  return path != nullptr;
+}();
+
+}  // namespace
 
 void check_products(const KernelsUnderTest& test) {
   for (unsigned form = 0; form < 8; ++form) {
@@ -469,6 +515,26 @@ void check_cross_entropy(const KernelsUnderTest& test) {
     host().cross_entropy_gradient(values.host, targets, share, 0.25F, gradient.host);
     test.kernels.cross_entropy_gradient(values.device, targets, share, 0.25F, gradient.device);
     with.expect_equal(gradient, "gradient of the logits", test.tolerance);
+  }
+}
+
+// Every bit as on the host: losses of all devices begin at the same weights.
+void check_draws(const KernelsUnderTest& test) {
+  Comparison with(test, 1);
+  for (const float deviation : {0.0F, 0.02F}) {
+    for (const std::size_t columns : {std::size_t{1}, std::size_t{7}, std::size_t{64}}) {
+      const std::size_t rows = static_cast<std::size_t>(with.size_up_to(test.largest));
+      auto drawn = with.poisoned(rows, columns);
+      const Draw draw{.start = mix(columns),
+                      .first = 3 * columns + 2,
+                      .columns = columns,
+                      .whole_columns = columns + 5,
+                      .value = 1.5F,
+                      .deviation = deviation};
+      HostDevice().draw(draw, drawn.host.buffer());
+      test.device.draw(draw, drawn.device.buffer());
+      with.expect_equal(drawn, "draws", 0);
+    }
   }
 }
 

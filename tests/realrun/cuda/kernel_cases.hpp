@@ -19,7 +19,8 @@ struct KernelsUnderTest {
 };
 
 /// Keeps, as properties of the running test, the error that is the largest share of its tolerance: "error" and
-/// "tolerance". tests/gpu/validate makes a table of them.
+/// "tolerance". A program with these cases writes them, line by line as its tests begin and end, to the file that the
+/// environment variable FLOPCAST_TEST_RECORDS names; tests/gpu/evaluate makes a table of them.
 void record_error(double error, double tolerance);
 
 // Each compares one kernel with the host's on random inputs, by ‖result − expected‖ / ‖expected‖. Results are poisoned
@@ -39,6 +40,7 @@ void check_heads(const KernelsUnderTest& test);
 void check_attention(const KernelsUnderTest& test);
 void check_embedding(const KernelsUnderTest& test);
 void check_cross_entropy(const KernelsUnderTest& test);
+void check_draws(const KernelsUnderTest& test);
 void check_optimizers(const KernelsUnderTest& test);
 
 }  // namespace flopcast::realrun

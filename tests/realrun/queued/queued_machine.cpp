@@ -111,6 +111,10 @@ void QueuedDevice::zero(const Buffer& buffer) {
   of(Queue::kCompute).add([target = writes(buffer)] { HostDevice().zero(target); });
 }
 
+void QueuedDevice::draw(const Draw& draw, const Buffer& to) {
+  of(Queue::kCompute).add([draw, target = writes(to)] { HostDevice().draw(draw, target); });
+}
+
 void QueuedDevice::copy(const Buffer& from, const Buffer& to) {
   copy(Queue::kCompute, from, to);
 }

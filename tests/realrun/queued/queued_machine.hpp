@@ -23,6 +23,7 @@ class QueuedDevice : public ComputeDevice, public Queues {
   /// Filled with NaNs by the computation.
   Buffer reserve(std::size_t bytes) override;
   void zero(const Buffer& buffer) override;
+  void draw(const Draw& draw, const Buffer& to) override;
   void copy(const Buffer& from, const Buffer& to) override;
   void add(const Buffer& from, const Buffer& to) override;
   void optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,

@@ -1,0 +1,22 @@
+// Stands in for the MPI library in programs that are built without it.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/text/error.hpp"
+#include "realrun/launch/launch.hpp"
+#include "realrun/rendezvous/meeting.hpp"
+
+namespace flopcast::realrun {
+
+int launch_on_mpi(const std::vector<std::string>& /*arguments*/) {
+  throw EnvironmentError(
+      "flopcast-run was built without MPI, and so has --backend threads only\n"
+      "  help: on Debian install openmpi-bin and libopenmpi-dev, then configure with -DFLOPCAST_WITH_MPI=ON and build");
+}
+
+std::optional<std::string> tell_by_mpi(int /*rank*/, int /*ranks*/, const std::string& /*given*/) {
+  return std::nullopt;
+}
+
+}  // namespace flopcast::realrun
