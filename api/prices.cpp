@@ -19,8 +19,8 @@
 #include "planner/plan/plan.hpp"
 #include "planner/search/search.hpp"
 #include "planner/shared/crew.hpp"
+#include "sim/forecast/evaluate.hpp"
 #include "sim/forecast/prepare.hpp"
-#include "sim/lower/lower.hpp"
 
 namespace flopcast {
 
@@ -289,21 +289,8 @@ class PriceMaker {
     PreparedStep& step = *prepared(PriceKind::kSimulated).step;
     settle(step);
     flopcast::price(step);
-    std::vector<int> versions(static_cast<std::size_t>(step.program.rank_count()), 1);
-    for (std::size_t rank = 0; step.program.asynchronous && rank < versions.size(); ++rank) {
-      versions[rank] = step.schedule->weights.versions(step.request, static_cast<int>(rank));
-    }
-    const MemoryBound memory = program_memory(step.job, step.stages, step.costs, step.program, versions);
-    RowPrice price{0.0, memory.bytes / kGibibyte, memory.share <= 1.0};
-    if (step.program.asynchronous) {
-      price.time_s = profile_of_steady_step(step).step.time_s;
-      return price;
-    }
-    lower(step.program, step.times, lowered_);
-    run(lowered_.graph, result_);
-    FLOPCAST_CHECK(!result_.deadlocked());
-    price.time_s = static_cast<double>(result_.makespan) * kSecondsPerTick;
-    return price;
+    const Evaluation evaluation = evaluate(step, Detail::kTime);
+    return {evaluation.time_s, evaluation.memory.shown_gib, evaluation.memory.fits};
   }
 
   static void settle(PreparedStep& step) {
@@ -327,7 +314,7 @@ class PriceMaker {
     }
     const StepCosts costs =
         price_for_bounds(step.job, shape.outline->stages, step.job.layout.stage_layers, &*shared_prices_);
-    const MemoryBound memory = memory_bound(step.job, *shape.outline, costs);
+    const FullestRank memory = memory_bound(step.job, *shape.outline, costs);
     return {time_bound(step.job, *shape.outline, costs), memory.bytes / kGibibyte, memory.share <= 1.0};
   }
 
@@ -341,8 +328,6 @@ class PriceMaker {
   std::optional<SharedPrices> shared_prices_{std::in_place};  // of the layouts on so many nodes
   std::unordered_map<KnownRow, RowPrice, KnownRowHash> known_;
   std::size_t actions_ = 0;
-  LoweredStep lowered_;
-  EngineResult result_;
 };
 
 // The rows of columns, checked.
@@ -402,7 +387,12 @@ Job job_to_price(const JobInput& input) {
   fix(space.recompute, job.layout.recompute);
   if (space.sequence_parallel.size() == 1) job.layout.sequence_parallel = space.sequence_parallel.front() != 0;
   if (space.vpp.size() == 1) job.layout.vpp = space.vpp.front();
-  if (loaded.root["layout"].contains("schedule")) job.layout.schedule = space.schedules.front().text;
+  const nlohmann::json& layout = loaded.root["layout"];
+  if (layout.contains("schedule")) job.layout.schedule = space.schedules.front().text;
+  // The planner tries splits; a row has the job's.
+  const auto split = layout.find("stage_layers");
+  if (split != layout.end() && split->is_string())
+    job.layout.stage_split = parse<StageSplit>(split->get<std::string>());
   return job;
 }
 

@@ -150,10 +150,10 @@ Belief slow_link(const WhatIf& what_if) {
   };
   const bool is_inside = worth(inside) > worth(between);
   const Needed& found = is_inside ? inside : between;
-  return {
-      found.explains_s, worth(found),
-      fmt::format("links {} at {:.0f} % of their rate would make {} of the gap",
-                  is_inside ? "inside nodes" : "between nodes", 1e2 * found.factor, time_in_seconds(found.explains_s))};
+  return {found.explains_s, worth(found),
+          fmt::format("links {} at {:.0f} % of their rate would make {} of the gap",
+                      is_inside ? "inside nodes" : "between nodes", 1e2 * found.factor,
+                      time_in_seconds(std::abs(found.explains_s)))};
 }
 
 Belief clocks(const WhatIf& what_if) {
@@ -163,7 +163,7 @@ Belief clocks(const WhatIf& what_if) {
   return {needed.explains_s,
           fit_to_gap(needed.explains_s, what_if.gap_s(), what_if.time_s()) * plausible(needed.factor, kUsual),
           fmt::format("products at {:.0f} % of their rate would make {} of the gap", 1e2 * needed.factor,
-                      time_in_seconds(needed.explains_s))};
+                      time_in_seconds(std::abs(needed.explains_s)))};
 }
 
 Belief host_bound(const WhatIf& what_if) {
@@ -178,13 +178,15 @@ Belief host_bound(const WhatIf& what_if) {
   return {needed.explains_s,
           fit_to_gap(needed.explains_s, what_if.gap_s(), what_if.time_s()) * plausible(needed.factor, kUsual),
           fmt::format("{:.0f} us of host time a kernel would make {} of the gap", 1e6 * now * needed.factor,
-                      time_in_seconds(needed.explains_s))};
+                      time_in_seconds(std::abs(needed.explains_s)))};
 }
 
 Belief no_overlap(const WhatIf& what_if) {
   const double effect = what_if.effect_of(without_overlap(what_if.job()));
+  // On shared links messages that do not overlap may also meet fewer others.
+  if (effect <= 0.0) return {0.0, 0.0, "communication overlap does not shorten this step"};
   return {effect, fit_to_gap(effect, what_if.gap_s(), what_if.time_s()),
-          fmt::format("without any overlap of communication the forecast is {} longer", time_in_seconds(effect))};
+          fmt::format("without communication overlap the step would take {} longer", time_in_seconds(effect))};
 }
 
 Belief recomputed(const WhatIf& what_if) {

@@ -141,7 +141,7 @@ class TimeBound {
   }
 
   RankBounds of_rank(int rank) const {
-    const std::vector<int>& stages = shape_.stages_of_rank[static_cast<std::size_t>(rank)];
+    const std::vector<int>& stages = shape_.held[static_cast<std::size_t>(rank)].stages;
     const double copies = shape_.stages.copies();
     const double passes = microbatches_ / copies;
     double load = 0.0;
@@ -210,34 +210,6 @@ class TimeBound {
   std::vector<double> cool_;   // backward ones
 };
 
-double fullest(const std::vector<HeldCounts>& moments, const std::vector<int>& stages, const StepCosts& costs,
-               int slices) {
-  double most = 0.0;
-  for (const HeldCounts& held : moments) {
-    double bytes = 0.0;
-    for (std::size_t index = 0; index < stages.size(); ++index) {
-      const StageCosts& stage = costs.stages[static_cast<std::size_t>(stages[index])];
-      bytes += static_cast<double>(held[index]) * (stage.activation.value() / slices);
-    }
-    most = std::max(most, bytes);
-  }
-  return most;
-}
-
-void add_rank(const Job& job, int rank, const StandingMemory& standing, double activations, MemoryBound& bound) {
-  const double capacity = memory_capacity(job, rank).value();
-  const Stack& stack = job.training.stack;
-  const double slack = stack.allocator_slack * (activations + standing.workspace.value());
-  double bytes = standing.total().value() + activations + slack + stack.memory_overhead_gib * kGibibyte;
-  if (job.training.paged_optimizer) {
-    bytes -= std::clamp(bytes - capacity, 0.0, standing.states.optimizer.value());
-  }
-  bound.bytes = std::max(bound.bytes, bytes);
-  if (bytes / capacity < bound.share) return;
-  bound.share = bytes / capacity;
-  bound.capacity = capacity;
-}
-
 }  // namespace
 
 double time_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs) {
@@ -248,31 +220,13 @@ double pass_bound(const Job& job, const ScheduleShape& shape, const StepCosts& c
   return TimeBound(job, shape, costs).passes();
 }
 
-MemoryBound memory_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs) {
-  MemoryBound bound;
+FullestRank memory_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs) {
+  FullestRank bound;
   for (int rank = 0; rank < shape.pipeline_ranks; ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    const StandingMemory standing = standing_memory(job, shape.stages, costs, shape.slices, rank, 1);
-    const double activations = fullest(shape.held[index], shape.stages_of_rank[index], costs, shape.slices);
-    add_rank(job, rank, standing, activations, bound);
-  }
-  return bound;
-}
-
-MemoryBound program_memory(const Job& job, const StageMap& stages, const StepCosts& costs, const Program& program,
-                           const std::vector<int>& weight_versions) {
-  MemoryBound bound;
-  for (int rank = 0; rank < program.rank_count(); ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    std::vector<int> held_stages;
-    for (int stage = 0; stage < stages.stages(); ++stage) {
-      if (stages.rank_of_stage[static_cast<std::size_t>(stage)] == rank) held_stages.push_back(stage);
-    }
-    const int slices = program.slices_per_microbatch;
-    const StandingMemory standing = standing_memory(job, stages, costs, slices, rank, weight_versions[index]);
-    const double activations =
-        fullest(fullest_moments(program.ranks[index], held_stages, program.frees_in_pairs), held_stages, costs, slices);
-    add_rank(job, rank, standing, activations, bound);
+    const RankActivations& held = shape.held[static_cast<std::size_t>(rank)];
+    const double bytes = least_rank_bytes(job, shape.stages, costs, held, shape.slices, rank);
+    bound.bytes = std::max(bound.bytes, bytes);
+    bound.share = std::max(bound.share, bytes / memory_capacity(job, rank).value());
   }
   return bound;
 }

@@ -10,11 +10,10 @@
 #include "model/job.hpp"
 #include "model/layout/layout.hpp"
 #include "planner/space/space.hpp"
+#include "sim/forecast/evaluate.hpp"
+#include "sim/program/program.hpp"
 
 namespace flopcast {
-
-/// Activations a rank holds at one moment, by stage of its list.
-using HeldCounts = std::vector<int>;
 
 /// What bounds need to know of a schedule's program, without the program.
 struct ScheduleShape {
@@ -24,9 +23,7 @@ struct ScheduleShape {
   bool asynchronous = false;
   int slices = 1;
   int pipeline_ranks = 1;
-  std::vector<std::vector<int>> stages_of_rank;
-  /// By rank: the moments at which it holds most, none of which is below another; at most what the whole program holds.
-  std::vector<std::vector<HeldCounts>> held;
+  std::vector<RankActivations> held;  ///< by rank; at most what the whole program holds
 };
 
 /// Reads shapes off generated programs, and remembers them. Programs of many microbatches are read off one of few
@@ -61,11 +58,6 @@ class ScheduleShapes {
   std::vector<StageMap> maps_;
 };
 
-/// The moments at which a rank that executes `actions` holds most, each by stage of `stages`; `frees_in_pairs` is the
-/// program's.
-std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, const std::vector<int>& stages,
-                                        bool frees_in_pairs);
-
 /// Runs body(0) … body(count - 1), in any order and on any number of threads; returns when all are done, and throws
 /// what the first failing index threw. The core starts no threads; the caller hands in how.
 using ParallelFor = std::function<void(std::size_t count, const std::function<void(std::size_t index)>& body)>;
@@ -96,18 +88,8 @@ double time_bound(const Job& job, const ScheduleShape& shape, const StepCosts& c
 /// more.
 double pass_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs);
 
-/// The bytes of the rank that is fullest for its device, at least, as a share of that device's memory: tensors and the
-/// stack's memory_overhead. Equal to forecast_memory's `shown` where the shape holds what the program holds.
-struct MemoryBound {
-  double share = 0.0;
-  double bytes = 0.0;     ///< of the fullest rank
-  double capacity = 0.0;  ///< of the device whose share it is
-};
-MemoryBound memory_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs);
-
-/// What memory_bound is of exact counts: the program at hand.
-MemoryBound program_memory(const Job& job, const StageMap& stages, const StepCosts& costs, const Program& program,
-                           const std::vector<int>& weight_versions);
+/// What the rank that is fullest for its device shows at least (least_rank_bytes).
+FullestRank memory_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs);
 
 /// price_step less what neither bound reads and what costs most: gradients that are reduced in buckets beside the
 /// passes. They count as free.

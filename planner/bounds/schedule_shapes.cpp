@@ -13,64 +13,6 @@ bool ScheduleShapes::Key::operator<(const Key& other) const {
          std::tie(other.schedule, other.pipeline_ranks, other.chunks, other.microbatches);
 }
 
-namespace {
-
-bool is_below(const HeldCounts& a, const HeldCounts& b) {
-  for (std::size_t index = 0; index < a.size(); ++index) {
-    if (a[index] > b[index]) return false;
-  }
-  return true;
-}
-
-void keep_if_fuller(const HeldCounts& held, std::vector<HeldCounts>& moments) {
-  const auto covers = [&held](const HeldCounts& known) { return is_below(held, known); };
-  if (std::any_of(moments.begin(), moments.end(), covers)) return;
-  moments.erase(std::remove_if(moments.begin(), moments.end(),
-                               [&held](const HeldCounts& known) { return is_below(known, held); }),
-                moments.end());
-  moments.push_back(held);
-}
-
-bool frees(ActionKind kind) {
-  return kind == ActionKind::kBackward || kind == ActionKind::kWeightGradient;
-}
-
-}  // namespace
-
-std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, const std::vector<int>& stages,
-                                        bool frees_in_pairs) {
-  std::vector<HeldCounts> moments;
-  HeldCounts held(stages.size(), 0);
-  const auto count_of = [&](const Action& action) -> int& {
-    const auto place = std::find(stages.begin(), stages.end(), static_cast<int>(action.stage));
-    return held[static_cast<std::size_t>(place - stages.begin())];
-  };
-  bool grew = false;
-  for (std::size_t index = 0; index < actions.size(); ++index) {
-    const bool pair = actions[index].overlaps_next && index + 1 < actions.size();
-    const std::size_t last = pair ? index + 1 : index;
-    const auto allocate = [&] {
-      for (std::size_t part = index; part <= last; ++part) {
-        if (actions[part].kind != ActionKind::kForward) continue;
-        ++count_of(actions[part]);
-        grew = true;
-      }
-    };
-    if (!pair || !frees_in_pairs) allocate();
-    for (std::size_t part = index; part <= last; ++part) {
-      if (!frees(actions[part].kind)) continue;
-      // What is held is most just before something is freed.
-      if (grew) keep_if_fuller(held, moments);
-      grew = false;
-      --count_of(actions[part]);
-    }
-    if (pair && frees_in_pairs) allocate();
-    index = last;
-  }
-  if (grew) keep_if_fuller(held, moments);
-  return moments;
-}
-
 ScheduleShapes::Key ScheduleShapes::key_of(std::uint16_t schedule, int pipeline_ranks, int chunks,
                                            int microbatches) const {
   const Key whole{schedule, pipeline_ranks, chunks, microbatches};
@@ -123,7 +65,7 @@ ScheduleShape ScheduleShapes::make_shape(const Key& key, int microbatches) {
   for (const std::vector<Action>& actions : program.ranks) {
     std::vector<int> stages;
     for (int stage = 0; stage < program.stage_count(); ++stage) {
-      if (program.rank_of_stage[static_cast<std::size_t>(stage)] == static_cast<int>(shape.stages_of_rank.size())) {
+      if (program.rank_of_stage[static_cast<std::size_t>(stage)] == static_cast<int>(shape.held.size())) {
         stages.push_back(stage);
       }
     }
@@ -131,14 +73,15 @@ ScheduleShape ScheduleShapes::make_shape(const Key& key, int microbatches) {
       shape.splits_backward = shape.splits_backward || action.kind == ActionKind::kInputGradient;
     }
     const bool in_rows = !shape.stages.passes_in_a_row.empty() && shape.stages.copies() == 1;
+    std::vector<HeldCounts> moments;
     if (info.uses_times || program.asynchronous) {
-      shape.held.push_back({HeldCounts(stages.size(), 1)});
+      moments = {HeldCounts(stages.size(), 1)};
     } else if (in_rows) {
-      shape.held.push_back({HeldCounts(stages.size(), row * shape.slices)});
+      moments = {HeldCounts(stages.size(), row * shape.slices)};
     } else {
-      shape.held.push_back(fullest_moments(actions, stages, program.frees_in_pairs));
+      moments = fullest_moments(actions, stages, program.frees_in_pairs);
     }
-    shape.stages_of_rank.push_back(std::move(stages));
+    shape.held.push_back({std::move(stages), std::move(moments)});
   }
   return shape;
 }

@@ -121,7 +121,7 @@ std::string closest_text(const Job& job, const TightestMiss& miss) {
   Job closest = on_nodes(job, miss.nodes);
   closest.layout = miss.layout;
   const Layout& layout = miss.layout;
-  const MemoryBound memory = evaluate_layout(closest).memory;
+  const FullestRank memory = fullest_share(evaluate_layout(closest).memory);
   const std::string split =
       layout.stage_layers.empty() ? "" : fmt::format(" stage_layers {}", fmt::join(layout.stage_layers, ","));
   return fmt::format(
@@ -184,7 +184,7 @@ std::optional<Recompute> less_that_fits(const Job& job) {
     other.layout.partition_checkpoints = false;
     other.layout.recompute_layers.reset();
     other.layout.recompute_every.reset();
-    if (evaluate_layout(other).fits) return less;
+    if (evaluate_layout(other).memory.fits) return less;
   }
   return std::nullopt;
 }
@@ -232,8 +232,8 @@ std::optional<std::string> exchanges_compared(const Forecast& forecast) {
   const Job& job = forecast.step.job;
   if (!job.model.experts || job.layout.ep == 1) return std::nullopt;
   const auto outcome = [](const Job& other) {
-    const EvaluatedLayout evaluated = evaluate_layout(other);
-    return evaluated.fits ? fmt::format("{:.4g} s", evaluated.time_s) : "it does not fit";
+    const Evaluation evaluated = evaluate_layout(other);
+    return evaluated.memory.fits ? fmt::format("{:.4g} s", evaluated.time_s) : "it does not fit";
   };
   const Stack& stack = job.training.stack;
   std::vector<std::string> others;

@@ -235,7 +235,7 @@ std::vector<ClusterSearch::Candidate> ClusterSearch::bound_members(std::size_t g
     if (balanced && price.layers == even_stage_layers(job_.model.layers, shape.stages.model_stages)) continue;
     Candidate candidate;
     candidate.time_s = std::max(passes, time_bound(prices.job(), shape, price.costs));
-    const MemoryBound memory = memory_bound(prices.job(), shape, price.costs);
+    const FullestRank memory = memory_bound(prices.job(), shape, price.costs);
     candidate.memory_share = memory.share;
     candidate.bytes = memory.bytes;
     candidate.group = group;
@@ -286,7 +286,7 @@ void ClusterSearch::simulate_candidates() {
     }
   }
   std::vector<Layout> layouts(batch.size());
-  std::vector<EvaluatedLayout> evaluated(batch.size());
+  std::vector<Evaluation> evaluated(batch.size());
   search_.parallel_for_(batch.size(), [&](std::size_t index) {
     const Job job = job_of(batch[index]);
     layouts[index] = job.layout;
@@ -295,10 +295,11 @@ void ClusterSearch::simulate_candidates() {
   for (std::size_t index = 0; index < batch.size(); ++index) take(batch[index], layouts[index], evaluated[index]);
 }
 
-void ClusterSearch::take(const Candidate& candidate, const Layout& layout, const EvaluatedLayout& evaluated) {
-  if (!evaluated.fits || evaluated.memory.share > search_.options_.memory_limit) {
+void ClusterSearch::take(const Candidate& candidate, const Layout& layout, const Evaluation& evaluated) {
+  const FullestRank memory = fullest_share(evaluated.memory);
+  if (!evaluated.memory.fits || memory.share > search_.options_.memory_limit) {
     ++misfits_;
-    miss_if_closest(candidate, evaluated.memory.share, evaluated.memory.bytes);
+    miss_if_closest(candidate, memory.share, memory.bytes);
     return;
   }
   if (evaluated.time_s > longest_step_s_) {
@@ -312,8 +313,8 @@ void ClusterSearch::take(const Candidate& candidate, const Layout& layout, const
   planned.layout = layout;
   if (!allocations_.empty()) planned.allocation = allocations_[evaluated.allocation];
   planned.time_s = evaluated.time_s;
-  planned.memory_share = evaluated.memory.share;
-  planned.memory_bytes = evaluated.memory.bytes;
+  planned.memory_share = memory.share;
+  planned.memory_bytes = memory.bytes;
   planned.score = score(evaluated.time_s);
   planned.order = candidate.order;
   search_.keep(planned);

@@ -73,7 +73,7 @@ class ClusterSearch {
   std::vector<Candidate> bound_members(std::size_t group) const;
   void add_candidates(std::vector<Candidate> candidates);
   void simulate_candidates();
-  void take(const Candidate& candidate, const Layout& layout, const EvaluatedLayout& evaluated);
+  void take(const Candidate& candidate, const Layout& layout, const Evaluation& evaluated);
   Job job_of(const Candidate& candidate) const;
   void look_for_closest();
   void remember_shapes(std::size_t group);

@@ -8,9 +8,6 @@
 
 #include "base/text/error.hpp"
 #include "planner/search/cluster_search.hpp"
-#include "sim/forecast/network_step.hpp"
-#include "sim/forecast/prepare.hpp"
-#include "sim/lower/lower.hpp"
 
 namespace flopcast {
 
@@ -33,42 +30,11 @@ Score score_of(Objective objective, double time_s, int devices, double training_
   return {clock_s * devices, clock_s};
 }
 
-namespace {
-
-std::string no_files(const std::string& path) {
-  throw InternalError("a planned layout asked for the file " + path);
-}
-
-}  // namespace
-
-EvaluatedLayout evaluate_layout(const Job& job, const std::vector<Allocation>& allocations) {
-  const PreparedStep step = prepare(job, no_files);
-  std::vector<int> versions(static_cast<std::size_t>(step.program.rank_count()), 1);
-  for (std::size_t rank = 0; step.program.asynchronous && rank < versions.size(); ++rank) {
-    versions[rank] = step.schedule->weights.versions(step.request, static_cast<int>(rank));
-  }
-  EvaluatedLayout evaluated;
-  evaluated.memory = program_memory(step.job, step.stages, step.costs, step.program, versions);
-  evaluated.fits = evaluated.memory.share <= 1.0;
-  if (!evaluated.fits) return evaluated;
-  if (step.program.asynchronous) {
-    evaluated.time_s = profile_of_steady_step(step).step.time_s;
-    return evaluated;
-  }
-  if (step.job.cluster.shares_links()) {
-    const std::vector<double> times = network_step_seconds(step, allocations);
-    const auto fastest = std::min_element(times.begin(), times.end());
-    evaluated.allocation = static_cast<std::size_t>(fastest - times.begin());
-    evaluated.time_s = *fastest;
-    return evaluated;
-  }
-  LoweredStep lowered;
-  EngineResult result;
-  lower(step.program, step.times, lowered);
-  run(lowered.graph, result);
-  FLOPCAST_CHECK(!result.deadlocked());
-  evaluated.time_s = static_cast<double>(result.makespan) * kSecondsPerTick;
-  return evaluated;
+Evaluation evaluate_layout(const Job& job, const std::vector<Allocation>& allocations) {
+  const PreparedStep step = prepare(job, [](const std::string& path) -> std::string {
+    throw InternalError("a planned layout asked for the file " + path);
+  });
+  return evaluate(step, Detail::kTime, {.allocations = allocations, .time_of_misfits = false});
 }
 
 bool ranks_before(const PlannedLayout& a, const PlannedLayout& b) {

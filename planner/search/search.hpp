@@ -11,7 +11,7 @@
 #include "model/job.hpp"
 #include "planner/bounds/bounds.hpp"
 #include "planner/space/space.hpp"
-#include "sim/forecast/prepare.hpp"
+#include "sim/forecast/evaluate.hpp"
 
 namespace flopcast {
 
@@ -33,17 +33,9 @@ struct Score {
 };
 Score score_of(Objective objective, double time_s, int devices, double training_share = 1.0);
 
-/// What ranking a layout needs of its forecast.
-struct EvaluatedLayout {
-  bool fits = false;
-  double time_s = 0.0;  ///< of one step, as forecast() has it; 0 when it does not fit
-  std::size_t allocation = 0;
-  MemoryBound memory;  ///< exact
-};
-
-/// forecast() without timeline and metrics: the program is generated, its memory counted and, where that fits, the step
-/// simulated; on a network on each of the allocations, where there are any, for the first of the fastest.
-EvaluatedLayout evaluate_layout(const Job& job, const std::vector<Allocation>& allocations = {});
+/// Time and memory of a layout that reads no file; one that does not fit has no time. On a network on each of the
+/// allocations, where there are any.
+Evaluation evaluate_layout(const Job& job, const std::vector<Allocation>& allocations = {});
 
 /// A layout that fits, simulated.
 struct PlannedLayout {

@@ -14,6 +14,7 @@
 #include "model/cost/stage_costs.hpp"
 #include "model/layout/rank_grid.hpp"
 #include "model/workload/transformer.hpp"
+#include "sim/forecast/evaluate.hpp"
 #include "sim/forecast/interval.hpp"
 #include "sim/forecast/memory.hpp"
 #include "sim/forecast/terms.hpp"
@@ -310,16 +311,8 @@ void entitle(const PreparedStep& step, Timeline& timeline) {
   timeline.units_per_tick = kSecondsPerTick;
 }
 
-Timeline timeline_of(const PreparedStep& step) {
-  Timeline timeline = simulate(step.program, step.times);
-  entitle(step, timeline);
-  return timeline;
-}
-
 // What messages inside passes wait for each other is communication, not computation.
 void take_network_step(NetworkStep network, InsidePasses& inside, Forecast& answer) {
-  entitle(answer.step, network.timeline);
-  answer.timeline = std::move(network.timeline);
   answer.links = std::move(network.links);
   answer.loads = std::move(network.loads);
   answer.messages = std::move(network.messages);
@@ -385,9 +378,7 @@ void refuse_idle_profile(const PreparedStep& step) {
 }  // namespace
 
 double step_time(const Job& job, const ReadFile& read_file) {
-  const PreparedStep step = prepare(job, read_file);
-  if (step.program.asynchronous) return profile_of_steady_step(step).step.time_s;
-  return profile_of_flushed_step(timeline_of(step)).time_s;
+  return evaluate(prepare(job, read_file), Detail::kTime).time_s;
 }
 
 Forecast forecast(const Job& job, const ReadFile& read_file) {
@@ -396,34 +387,21 @@ Forecast forecast(const Job& job, const ReadFile& read_file) {
   const PreparedStep& step = answer.step;
   refuse_idle_profile(step);
   InsidePasses inside = inside_passes(step);
-  if (step.job.cluster.shares_links()) {
-    take_network_step(simulate_on_network(step), inside, answer);
-  } else {
-    answer.timeline = timeline_of(step);
-  }
-
-  StepProfile profile;
-  std::optional<SteadyResult> steady;
-  std::vector<int> weight_versions(static_cast<std::size_t>(step.program.rank_count()), 1);
-  if (step.program.asynchronous) {
-    AsynchronousProfile stretch = profile_of_steady_step(step);
-    steady = steady_of(step, stretch);
-    weight_versions = steady->weight_versions;
-    profile = std::move(stretch.step);
-  } else {
-    profile = profile_of_flushed_step(answer.timeline);
-  }
-  MemoryForecast memory = forecast_memory(step, answer.timeline, weight_versions);
-  answer.memory = std::move(memory.over_time);
+  Evaluation evaluation = evaluate(step, Detail::kTimeline);
+  StepHistory& history = *evaluation.history;
+  answer.timeline = std::move(history.timeline);
+  entitle(step, answer.timeline);
+  answer.memory = std::move(history.memory);
+  if (history.network) take_network_step(std::move(*history.network), inside, answer);
 
   Result& result = answer.result;
   std::optional<NetworkResult> network = std::move(result.network);
-  result = result_of_profile(step.job, profile, inside);
+  result = result_of_profile(step.job, history.profile, inside);
   result.network = std::move(network);
   result.interval = interval_of(step, result, read_file);
-  result.memory = std::move(memory.result);
-  if (step.job.training.tokens) result.training = training_of(step.job, profile.time_s);
-  result.steady = std::move(steady);
+  result.memory = std::move(evaluation.memory);
+  if (step.job.training.tokens) result.training = training_of(step.job, evaluation.time_s);
+  if (history.steady) result.steady = steady_of(step, *history.steady);
   // The figures above come from the passes alone.
   const std::size_t exchanges = add_exchange_spans(step.costs.stages, kMostExchangeSpans, answer.timeline);
   result.assumptions = assumptions_of(step, result.interval);

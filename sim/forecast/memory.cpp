@@ -180,82 +180,131 @@ StandingMemory standing_memory(const Job& job, const StageMap& stages, const Ste
   return standing;
 }
 
-Bytes paged_states(const PreparedStep& step, int rank) {
-  const Job& job = step.job;
-  if (!job.training.paged_optimizer) return Bytes(0);
-  const int slices = step.program.slices_per_microbatch;
-  const StandingMemory standing = standing_memory(job, step.stages, step.costs, slices, rank, 1);
-  Bytes largest;
-  for (int index = 0; index < step.stages.stages(); ++index) {
-    const auto place = static_cast<std::size_t>(index);
-    if (step.stages.rank_of_stage[place] == rank) largest = std::max(largest, step.costs.stages[place].activation);
-  }
-  const double held = static_cast<double>(peak_in_flight(step.program)[static_cast<std::size_t>(rank)]) / slices;
-  const Stack& stack = job.training.stack;
-  const Bytes needed = standing.total() + largest * (held * (1.0 + stack.allocator_slack)) +
-                       Bytes(stack.memory_overhead_gib * kGibibyte);
-  const Bytes beyond = std::max(Bytes(0), needed - memory_capacity(job, rank));
-  return std::min(beyond, standing.states.optimizer);
-}
-
 namespace {
 
-// Of the activations that a rank holds at most, what the loss keeps: blocks of one large size, which the allocator
-// hands out again whole.
-double held_logits_gib(const PreparedStep& step, int rank, int in_flight) {
+// Of a rank's stages, what one of them keeps most of.
+Bytes largest_of(const StageMap& stages, const StepCosts& costs, int rank, Bytes StageCosts::*bytes) {
   Bytes largest;
-  for (int index = 0; index < step.stages.stages(); ++index) {
+  for (int index = 0; index < stages.stages(); ++index) {
     const auto place = static_cast<std::size_t>(index);
-    if (step.stages.rank_of_stage[place] == rank) largest = std::max(largest, step.costs.stages[place].saved_logits);
+    if (stages.rank_of_stage[place] == rank) largest = std::max(largest, costs.stages[place].*bytes);
   }
-  return gibibytes(largest) * in_flight / step.program.slices_per_microbatch;
+  return largest;
+}
+
+// Bytes at the fullest moment, on top of `base`.
+double peak_bytes(double base, const StepCosts& costs, const RankActivations& held, int slices) {
+  double peak = base;
+  for (const HeldCounts& moment : held.moments) {
+    double bytes = base;
+    for (std::size_t index = 0; index < held.stages.size(); ++index) {
+      const StageCosts& stage = costs.stages[static_cast<std::size_t>(held.stages[index])];
+      bytes += static_cast<double>(moment[index]) * (stage.activation.value() / slices);
+    }
+    peak = std::max(peak, bytes);
+  }
+  return peak;
+}
+
+RankMemoryResult sum_of(const Job& job, const StepCosts& costs, const StandingMemory& standing,
+                        const RankActivations& held, Bytes logits, int slices) {
+  const double base = standing.total().value();
+  RankMemoryResult memory;
+  memory.weights_gib = gibibytes(standing.states.weights);
+  memory.gradients_gib = gibibytes(standing.states.gradients);
+  memory.optimizer_gib = gibibytes(standing.states.optimizer);
+  memory.activations_gib = gibibytes(Bytes(peak_bytes(base, costs, held, slices) - base));
+  memory.weight_versions_gib = gibibytes(standing.versions);
+  memory.workspace_gib = gibibytes(standing.workspace);
+  memory.total_gib = memory.weights_gib + memory.gradients_gib + memory.optimizer_gib + memory.activations_gib +
+                     memory.weight_versions_gib + memory.workspace_gib;
+  const Stack& stack = job.training.stack;
+  // Of what the loss keeps the blocks have one large size, which the allocator hands out again whole.
+  const double held_logits_gib = gibibytes(logits) * held.in_flight() / slices;
+  memory.reserved_gib =
+      memory.total_gib + stack.allocator_slack * std::max(0.0, memory.activations_gib - held_logits_gib);
+  memory.shown_gib = memory.reserved_gib + stack.memory_overhead_gib;
+  memory.peak_in_flight = (held.in_flight() + slices - 1) / slices;
+  return memory;
+}
+
+int weight_versions(const PreparedStep& step, int rank) {
+  return step.program.asynchronous ? step.schedule->weights.versions(step.request, rank) : 1;
 }
 
 }  // namespace
 
-MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timeline,
-                               const std::vector<int>& weight_versions) {
-  const Job& job = step.job;
-  std::vector<double> held_bytes;
-  for (const StageCosts& stage : step.costs.stages) {
-    held_bytes.push_back(stage.activation.value() / step.program.slices_per_microbatch);
+RankSum rank_memory(const Job& job, const StageMap& stages, const StepCosts& costs, const RankActivations& held,
+                    int slices, int rank, int versions) {
+  StandingMemory standing = standing_memory(job, stages, costs, slices, rank, versions);
+  const Bytes logits = largest_of(stages, costs, rank, &StageCosts::saved_logits);
+  const Bytes capacity = memory_capacity(job, rank);
+  RankSum sum{sum_of(job, costs, standing, held, logits, slices), standing.total(), Bytes(0)};
+  if (job.training.paged_optimizer) {
+    const Bytes beyond = Bytes(sum.memory.shown_gib * kGibibyte) - capacity;
+    sum.paged = std::clamp(beyond, Bytes(0), standing.states.optimizer);
   }
-  const std::vector<int> in_flight = peak_in_flight(step.program);
+  if (sum.paged > Bytes(0)) {
+    standing.states.optimizer -= sum.paged;
+    sum.standing = standing.total();
+    sum.memory = sum_of(job, costs, standing, held, logits, slices);
+  }
+  sum.memory.capacity_gib = gibibytes(capacity);
+  return sum;
+}
 
-  MemoryForecast forecast;
-  forecast.result.capacity_gib = gibibytes(memory_capacity(job, 0));
+double least_rank_bytes(const Job& job, const StageMap& stages, const StepCosts& costs, const RankActivations& held,
+                        int slices, int rank) {
+  const StandingMemory standing = standing_memory(job, stages, costs, slices, rank, 1);
+  const Stack& stack = job.training.stack;
+  const double logits = largest_of(stages, costs, rank, &StageCosts::saved_logits).value() / slices;
+  const double base = standing.total().value();
+  const double activations = peak_bytes(base, costs, held, slices) - base;
+  // Where a further activation of a stage takes less than the slack that it takes off with the logits, a rank that
+  // holds more may need less: then the slack is left out.
+  bool grows = true;
+  for (const int stage : held.stages) {
+    const double each = costs.stages[static_cast<std::size_t>(stage)].activation.value() / slices;
+    grows = grows && each * (1.0 + stack.allocator_slack) >= stack.allocator_slack * logits;
+  }
+  const double slack = grows ? stack.allocator_slack * std::max(0.0, activations - logits * held.in_flight()) : 0.0;
+  double bytes = base + activations + slack + stack.memory_overhead_gib * kGibibyte;
+  if (job.training.paged_optimizer) {
+    bytes -= std::clamp(bytes - memory_capacity(job, rank).value(), 0.0, standing.states.optimizer.value());
+  }
+  return bytes;
+}
+
+MemoryResult step_memory(const PreparedStep& step) {
+  const std::vector<RankActivations> held = held_activations(step.program);
+  MemoryResult result;
+  result.capacity_gib = gibibytes(memory_capacity(step.job, 0));
   for (int rank = 0; rank < step.program.rank_count(); ++rank) {
-    StandingMemory standing = standing_memory(job, step.stages, step.costs, step.program.slices_per_microbatch, rank,
-                                              weight_versions[static_cast<std::size_t>(rank)]);
-    standing.states.optimizer -= paged_states(step, rank);
-    const double base = standing.total().value();
-    const RankMemory over_time = memory_over_time(timeline, rank, base, held_bytes);
-
-    RankMemoryResult memory;
-    memory.weights_gib = gibibytes(standing.states.weights);
-    memory.gradients_gib = gibibytes(standing.states.gradients);
-    memory.optimizer_gib = gibibytes(standing.states.optimizer);
-    memory.activations_gib = gibibytes(Bytes(over_time.peak_bytes - base));
-    memory.weight_versions_gib = gibibytes(standing.versions);
-    memory.workspace_gib = gibibytes(standing.workspace);
-    memory.total_gib = memory.weights_gib + memory.gradients_gib + memory.optimizer_gib + memory.activations_gib +
-                       memory.weight_versions_gib + memory.workspace_gib;
-    const Stack& stack = job.training.stack;
-    const double logits = held_logits_gib(step, rank, in_flight[static_cast<std::size_t>(rank)]);
-    memory.reserved_gib = memory.total_gib + stack.allocator_slack * std::max(0.0, memory.activations_gib - logits);
-    memory.shown_gib = memory.reserved_gib + stack.memory_overhead_gib;
-    const int slices = step.program.slices_per_microbatch;
-    memory.peak_in_flight = (in_flight[static_cast<std::size_t>(rank)] + slices - 1) / slices;
-    forecast.result.peak_gib = std::max(forecast.result.peak_gib, memory.total_gib);
-    forecast.result.reserved_gib = std::max(forecast.result.reserved_gib, memory.reserved_gib);
-    forecast.result.shown_gib = std::max(forecast.result.shown_gib, memory.shown_gib);
-    memory.capacity_gib = gibibytes(memory_capacity(job, rank));
-    forecast.result.capacity_gib = std::min(forecast.result.capacity_gib, memory.capacity_gib);
-    forecast.result.fits = forecast.result.fits && memory.shown_gib <= memory.capacity_gib;
-    forecast.result.per_pipeline_rank.push_back(memory);
-    forecast.over_time.push_back(over_time);
+    const RankMemoryResult memory = rank_memory(step.job, step.stages, step.costs, held[static_cast<std::size_t>(rank)],
+                                                step.program.slices_per_microbatch, rank, weight_versions(step, rank))
+                                        .memory;
+    result.peak_gib = std::max(result.peak_gib, memory.total_gib);
+    result.reserved_gib = std::max(result.reserved_gib, memory.reserved_gib);
+    result.shown_gib = std::max(result.shown_gib, memory.shown_gib);
+    result.capacity_gib = std::min(result.capacity_gib, memory.capacity_gib);
+    result.fits = result.fits && memory.shown_gib <= memory.capacity_gib;
+    result.per_pipeline_rank.push_back(memory);
   }
-  return forecast;
+  return result;
+}
+
+std::vector<RankMemory> memory_over_time(const PreparedStep& step, const Timeline& timeline) {
+  const int slices = step.program.slices_per_microbatch;
+  std::vector<double> held_bytes;
+  for (const StageCosts& stage : step.costs.stages) held_bytes.push_back(stage.activation.value() / slices);
+  const std::vector<RankActivations> held = held_activations(step.program);
+  std::vector<RankMemory> memory;
+  for (int rank = 0; rank < step.program.rank_count(); ++rank) {
+    const RankSum sum = rank_memory(step.job, step.stages, step.costs, held[static_cast<std::size_t>(rank)], slices,
+                                    rank, weight_versions(step, rank));
+    memory.push_back(memory_over_time(timeline, rank, sum.standing.value(), held_bytes));
+  }
+  return memory;
 }
 
 std::vector<MemoryPart> workspace_parts(const PreparedStep& step, int rank) {

@@ -33,11 +33,6 @@ struct Workspace {
 
 Workspace workspace_of(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank);
 
-struct MemoryForecast {
-  MemoryResult result;
-  std::vector<RankMemory> over_time;  ///< bytes, by pipeline rank
-};
-
 /// What a pipeline rank holds beside activations.
 struct StandingMemory {
   ModelStates states;
@@ -45,15 +40,20 @@ struct StandingMemory {
   Bytes workspace;
   Bytes total() const { return states.total() + versions + workspace; }
 };
-/// From the costs alone; the memory of forecast_memory less its activations. `versions` of the weights are kept.
+/// From the costs alone. `versions` of the weights are kept.
 StandingMemory standing_memory(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank,
                                int versions);
 
-/// With Training::paged_optimizer the states that do not fit beside the rest of rank `rank` and wait in the host's
-/// memory: what it needs beyond the device's, at most all of them (QLoRA 2305.14314 §3). From the costs and the order.
-Bytes paged_states(const PreparedStep& step, int rank);
+/// What a pipeline rank needs at its fullest moment: the only place that sums a rank's memory.
+struct RankSum {
+  RankMemoryResult memory;
+  Bytes standing;  ///< all but activations, without what is paged
+  /// With Training::paged_optimizer the optimizer's states that do not fit besides the rest and wait in the host's
+  /// memory: what the rank would show beyond the device's memory, at most all of them (QLoRA 2305.14314 §3).
+  Bytes paged;
+};
 
-/// Memory per device, by pipeline rank.
+/// Memory of a rank's device.
 ///
 ///   weights, gradients, optimizer   e·Ψ, g·Ψ, K·Ψ, cut over the replicas as ZeRO, fsdp or hsdp say: model_states()
 ///   activations  what the operators keep, for the microbatches that the schedule holds at its fullest moment; a token
@@ -66,13 +66,21 @@ Bytes paged_states(const PreparedStep& step, int rank);
 ///                gradients, what sharded weights have gathered, a weight widened from few bits, offloaded activations
 ///                on their way, a layer's activations of a pass that runs beside another layer by layer, and the
 ///                residuals of compression
-///   reserved     what the framework's allocator holds: the total and the stack's allocator_slack of activations and
-///                workspace (torch.cuda.max_memory_reserved)
+///   reserved     what the framework's allocator holds: the total and the stack's allocator_slack of the activations,
+///                less those that the loss keeps (torch.cuda.max_memory_reserved)
 ///   shown        what nvidia-smi prints: reserved and the stack's memory_overhead, for the CUDA context, communication
 ///                buffers and, where a stack has no allocator_slack, fragmentation
 /// It fits where every rank's `shown` does: the device has to hold the overhead as well.
-MemoryForecast forecast_memory(const PreparedStep& step, const Timeline& timeline,
-                               const std::vector<int>& weight_versions);
+RankSum rank_memory(const Job& job, const StageMap& stages, const StepCosts& costs, const RankActivations& held,
+                    int slices, int rank, int versions);
+/// The same of activations that may be fewer than the program's: no more than rank_memory of those that it holds.
+double least_rank_bytes(const Job& job, const StageMap& stages, const StepCosts& costs, const RankActivations& held,
+                        int slices, int rank);
+
+/// Of all pipeline ranks of a priced step.
+MemoryResult step_memory(const PreparedStep& step);
+/// Over the time of the step's timeline, in bytes, by pipeline rank.
+std::vector<RankMemory> memory_over_time(const PreparedStep& step, const Timeline& timeline);
 
 /// One kind of tensor on a rank at its fullest moment.
 struct MemoryPart {

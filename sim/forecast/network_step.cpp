@@ -292,6 +292,21 @@ class MessageRows {
   std::vector<SharedMessages> rows_;
 };
 
+// The class of replicas that ends last, and when.
+std::pair<std::size_t, Ticks> slowest_class(const NetworkGraph& network, const FlowGraphTimes& times,
+                                            std::size_t classes) {
+  std::pair<std::size_t, Ticks> slowest{0, 0};
+  for (std::size_t index = 0; index < classes; ++index) {
+    Ticks end = 0;
+    for (const RankPieces& rank : network.ranks_of(index)) {
+      for (const PassPieces& pass : rank.passes) end = std::max(end, times.end[pass.last]);
+      for (const FlushPiece& flush : rank.flush) end = std::max(end, times.end[flush.piece]);
+    }
+    if (end > slowest.second) slowest = {index, end};
+  }
+  return slowest;
+}
+
 }  // namespace
 
 NetworkStep simulate_on_network(const PreparedStep& step) {
@@ -305,18 +320,7 @@ NetworkStep simulate_on_network(const PreparedStep& step) {
   const FlowGraphTimes times = play(graph, wiring.flows());
   FLOPCAST_CHECK(times.stuck == 0);
 
-  const auto end_of = [&](std::size_t of_class) {
-    Ticks end = 0;
-    for (const RankPieces& rank : network.ranks_of(of_class)) {
-      for (const PassPieces& pass : rank.passes) end = std::max(end, times.end[pass.last]);
-      for (const FlushPiece& flush : rank.flush) end = std::max(end, times.end[flush.piece]);
-    }
-    return end;
-  };
-  std::size_t slowest = 0;
-  for (std::size_t index = 1; index < wiring.classes(); ++index) {
-    if (end_of(index) > end_of(slowest)) slowest = index;
-  }
+  const auto [slowest, end] = slowest_class(network, times, wiring.classes());
   answer.timeline = timeline_of_class(step, network, times, slowest);
   answer.inside_passes = lengthened_passes(network.ranks_of(slowest), graph, times);
 
@@ -364,7 +368,8 @@ std::vector<double> network_step_seconds(const PreparedStep& step, const std::ve
     network.build();
     const FlowGraphTimes times = play(network.graph(), wiring.flows());
     FLOPCAST_CHECK(times.stuck == 0);
-    seconds.push_back(static_cast<double>(times.makespan) * kSecondsPerTick);
+    const Ticks end = slowest_class(network, times, wiring.classes()).second;
+    seconds.push_back(static_cast<double>(end) * kSecondsPerTick);
   }
   return seconds;
 }

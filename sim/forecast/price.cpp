@@ -11,8 +11,8 @@
 #include "base/text/error.hpp"
 #include "model/cost/pricing.hpp"
 #include "model/partition/partition.hpp"
+#include "sim/forecast/evaluate.hpp"
 #include "sim/forecast/memory.hpp"
-#include "sim/lower/lower.hpp"
 
 namespace flopcast {
 
@@ -134,17 +134,9 @@ struct Split {
 void try_split(PreparedStep step, Split& split) {
   step.job.layout.stage_layers = split.stage_layers;
   price(step);
-  const Timeline timeline = simulate(step.program, step.times);
-  std::vector<int> versions(static_cast<std::size_t>(step.program.rank_count()), 1);
-  if (step.program.asynchronous) {
-    split.time_s = profile_of_steady_step(step).step.time_s;
-    for (std::size_t rank = 0; rank < versions.size(); ++rank) {
-      versions[rank] = step.schedule->weights.versions(step.request, static_cast<int>(rank));
-    }
-  } else {
-    split.time_s = profile_of_flushed_step(timeline).time_s;
-  }
-  split.fits = forecast_memory(step, timeline, versions).result.fits;
+  const Evaluation evaluation = evaluate(step, Detail::kTime);
+  split.time_s = evaluation.time_s;
+  split.fits = evaluation.memory.fits;
 }
 
 // The same costs as if every stage had a rank of its own: what fills and drains a pipeline fastest.
@@ -220,8 +212,11 @@ namespace {
 // Each update fetches the states that wait in the host's memory, and writes them back.
 void add_paging(PreparedStep& step) {
   Bytes most;
+  const std::vector<RankActivations> held = held_activations(step.program);
   for (int rank = 0; rank < step.job.layout.pp; ++rank) {
-    const Bytes paged = paged_states(step, rank);
+    const Bytes paged = rank_memory(step.job, step.stages, step.costs, held[static_cast<std::size_t>(rank)],
+                                    step.program.slices_per_microbatch, rank, 1)
+                            .paged;
     if (paged <= Bytes(0)) continue;
     most = std::max(most, paged);
     step.costs.ranks[static_cast<std::size_t>(rank)].optimizer += paged * 2.0 / step.job.cluster.host_bandwidth;

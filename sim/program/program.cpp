@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstddef>
+#include <numeric>
 
 #include "base/text/error.hpp"
 #include "sim/program/needs.hpp"
@@ -167,6 +168,81 @@ std::vector<int> peak_in_flight(const Program& program) {
     peaks.push_back(peak);
   }
   return peaks;
+}
+
+namespace {
+
+bool is_below(const HeldCounts& a, const HeldCounts& b) {
+  for (std::size_t index = 0; index < a.size(); ++index) {
+    if (a[index] > b[index]) return false;
+  }
+  return true;
+}
+
+void keep_if_fuller(const HeldCounts& held, std::vector<HeldCounts>& moments) {
+  const auto covers = [&held](const HeldCounts& known) { return is_below(held, known); };
+  if (std::any_of(moments.begin(), moments.end(), covers)) return;
+  moments.erase(std::remove_if(moments.begin(), moments.end(),
+                               [&held](const HeldCounts& known) { return is_below(known, held); }),
+                moments.end());
+  moments.push_back(held);
+}
+
+bool frees(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kWeightGradient;
+}
+
+}  // namespace
+
+std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, const std::vector<int>& stages,
+                                        bool frees_in_pairs) {
+  std::vector<HeldCounts> moments;
+  HeldCounts held(stages.size(), 0);
+  const auto count_of = [&](const Action& action) -> int& {
+    const auto place = std::find(stages.begin(), stages.end(), static_cast<int>(action.stage));
+    return held[static_cast<std::size_t>(place - stages.begin())];
+  };
+  bool grew = false;
+  for (std::size_t index = 0; index < actions.size(); ++index) {
+    const bool pair = actions[index].overlaps_next && index + 1 < actions.size();
+    const std::size_t last = pair ? index + 1 : index;
+    const auto allocate = [&] {
+      for (std::size_t part = index; part <= last; ++part) {
+        if (actions[part].kind != ActionKind::kForward) continue;
+        ++count_of(actions[part]);
+        grew = true;
+      }
+    };
+    if (!pair || !frees_in_pairs) allocate();
+    for (std::size_t part = index; part <= last; ++part) {
+      if (!frees(actions[part].kind)) continue;
+      // What is held is most just before something is freed.
+      if (grew) keep_if_fuller(held, moments);
+      grew = false;
+      --count_of(actions[part]);
+    }
+    if (pair && frees_in_pairs) allocate();
+    index = last;
+  }
+  if (grew) keep_if_fuller(held, moments);
+  return moments;
+}
+
+int RankActivations::in_flight() const {
+  int most = 0;
+  for (const HeldCounts& held : moments) most = std::max(most, std::accumulate(held.begin(), held.end(), 0));
+  return most;
+}
+
+std::vector<RankActivations> held_activations(const Program& program) {
+  std::vector<RankActivations> held(program.ranks.size());
+  for (int stage = 0; stage < program.stage_count(); ++stage) {
+    held[static_cast<std::size_t>(program.rank_of_stage[static_cast<std::size_t>(stage)])].stages.push_back(stage);
+  }
+  for (std::size_t rank = 0; rank < held.size(); ++rank) {
+    held[rank].moments = fullest_moments(program.ranks[rank], held[rank].stages, program.frees_in_pairs);
+  }
+  return held;
 }
 
 Program empty_loop(std::string_view schedule, const ScheduleRequest& request) {

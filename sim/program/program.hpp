@@ -204,4 +204,24 @@ std::vector<int> ranks_of_chain(const Program& program, const Chain& chain);
 /// frees_in_pairs.
 std::vector<int> peak_in_flight(const Program& program);
 
+/// Activations that a rank holds at one moment, by stage of its list.
+using HeldCounts = std::vector<int>;
+
+/// The stages of a rank, in order, and the moments at which it holds most, none of which is below another.
+struct RankActivations {
+  std::vector<int> stages;
+  std::vector<HeldCounts> moments;
+
+  /// The most at once, whatever their stages: peak_in_flight.
+  int in_flight() const;
+};
+
+/// The moments at which a rank that executes `actions` holds most, each by stage of `stages`; `frees_in_pairs` is the
+/// program's.
+std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, const std::vector<int>& stages,
+                                        bool frees_in_pairs);
+
+/// By rank.
+std::vector<RankActivations> held_activations(const Program& program);
+
 }  // namespace flopcast

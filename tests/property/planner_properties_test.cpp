@@ -84,7 +84,7 @@ TEST(PlannerProperties, BoundsHoldForEveryScheduleAndLayout) {
       const double passes = prices.pass_bound_of(drawn.member, shape);
       const MemberPrice& price = prices.of(drawn.member, shape);
       const double bound = time_bound(prices.job(), shape, price.costs);
-      const MemoryBound memory = memory_bound(prices.job(), shape, price.costs);
+      const FullestRank memory = memory_bound(prices.job(), shape, price.costs);
       // What other layouts of the question have priced is what this one would price.
       for (SharedPrices* shared : {&of_question, static_cast<SharedPrices*>(nullptr)}) {
         Job priced = prices.job();
@@ -139,11 +139,11 @@ TEST(PlannerProperties, EvaluatingIsForecasting) {
       Job job = question.job;
       job.layout = layout_of(question.job.layout, question.space, drawn.group, drawn.member, job.model.layers);
       const Forecast answer = forecast(job, no_files);
-      const EvaluatedLayout evaluated = evaluate_layout(job);
-      EXPECT_EQ(evaluated.fits, answer.result.memory.fits);
-      EXPECT_NEAR(evaluated.memory.bytes, answer.result.memory.shown_gib * kGibibyte, 1.0) << job.layout.schedule;
-      if (!evaluated.fits) continue;
-      EXPECT_NEAR(evaluated.time_s / answer.result.iteration.time_s, 1.0, 1e-12) << job.layout.schedule;
+      const Evaluation evaluated = evaluate_layout(job);
+      EXPECT_EQ(evaluated.memory.fits, answer.result.memory.fits);
+      EXPECT_EQ(evaluated.memory.shown_gib, answer.result.memory.shown_gib) << job.layout.schedule;
+      if (!evaluated.memory.fits) continue;
+      EXPECT_EQ(evaluated.time_s, answer.result.iteration.time_s) << job.layout.schedule;
       ++compared;
     }
   }

@@ -44,7 +44,7 @@ const std::vector<Layer>& layers() {
       {"web/", {"web/", "reports/", "planner/", "sim/", "import/", "model/", "base/text/"}},
       {"examples/", {"reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},
       {"tests/",
-       {"tests/", "api/", "cli/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/",
+       {"tests/", "api/", "cli/", "web/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/",
         "base/"}},
   };
   return all;

@@ -1,0 +1,56 @@
+// The one place that says how long a prepared step takes and what memory it needs.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "model/hardware/network_fabric.hpp"
+#include "sim/forecast/network_step.hpp"
+#include "sim/forecast/prepare.hpp"
+#include "sim/forecast/result.hpp"
+#include "sim/metrics/metrics.hpp"
+#include "sim/timeline.hpp"
+
+namespace flopcast {
+
+/// How much of a step is asked for.
+enum class Detail {
+  kTime,      ///< its time and memory
+  kTimeline,  ///< also what happens when
+};
+
+struct EvaluationOptions {
+  /// On a network the step is played on each of them, and the first of the fastest counts; none: on the job's own.
+  std::vector<Allocation> allocations = {};
+  bool time_of_misfits = true;  ///< false: a step that does not fit has no time
+};
+
+/// What happens when.
+struct StepHistory {
+  StepProfile profile;
+  Timeline timeline;                   ///< of an asynchronous schedule a stretch from its start
+  std::vector<RankMemory> memory;      ///< over time, by pipeline rank
+  std::optional<NetworkStep> network;  ///< on shared links; its timeline has moved
+  std::optional<AsynchronousProfile> steady;
+};
+
+struct Evaluation {
+  double time_s = 0.0;  ///< of one step; of an asynchronous schedule of global_batch_size samples in the steady state
+  MemoryResult memory;
+  std::size_t allocation = 0;          ///< of the options', the one that time_s is of
+  std::optional<StepHistory> history;  ///< with Detail::kTimeline
+};
+
+/// Plain steps: the makespan of pipeline, gradient reduction and optimizer. Asynchronous schedules: the steady state.
+/// Clusters with a network: network_step.hpp. Memory is of rank_memory.
+Evaluation evaluate(const PreparedStep& step, Detail detail, const EvaluationOptions& options = {});
+
+/// The bytes of the rank that is fullest for its device, as a share of that device's memory.
+struct FullestRank {
+  double share = 0.0;
+  double bytes = 0.0;  ///< of the rank with most, as nvidia-smi shows it
+};
+FullestRank fullest_share(const MemoryResult& memory);
+
+}  // namespace flopcast
