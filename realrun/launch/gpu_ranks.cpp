@@ -127,7 +127,7 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
   const cuda::Partition wanted = options.gpu.streams ? cuda::Partition::kStreams : cuda::Partition::kGreen;
   const std::unique_ptr<cuda::Gpu> gpu =
       cuda::share_gpu(0, plan.ranks(), wanted, precision, step_patience(options, threads));
-  check_gpu_memory(run, plan.ranks(), 1, gpu->info().name, static_cast<double>(gpu->info().memory_bytes));
+  check_gpu_memory(run, plan.ranks(), gpu->info().name, static_cast<double>(gpu->info().memory_bytes));
   RunOrigin origin = origin_of("virtual-gpus", plan, gpu->info(), precision, true);
   add_condition(origin, conditions_of(*gpu, plan.ranks()));
   const std::string shared = shared_connections(plan.ranks());
@@ -346,8 +346,8 @@ void train_nccl_rank(const NcclRun& run, const ProcessPlace& place, Store& store
     const std::unique_ptr<NcclApi> nccl = load_nccl();
     const std::unique_ptr<cuda::Gpu> gpu =
         cuda::share_gpu(gpu_of(run, place), 1, cuda::Partition::kWhole, run.precision);
-    const int sharing = std::max(1, run.options.gpu.one_gpu);
-    check_gpu_memory(run.prepared, sharing, sharing, gpu->info().name, static_cast<double>(gpu->info().memory_bytes));
+    check_gpu_memory(run.prepared, std::max(1, run.options.gpu.one_gpu), gpu->info().name,
+                     static_cast<double>(gpu->info().memory_bytes));
     train_as(run, place, store, *gpu, *nccl);
   } catch (const EnvironmentError& error) {
     store.set_once("failure", error.what());

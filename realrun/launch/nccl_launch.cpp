@@ -237,7 +237,9 @@ int fork_ranks(const NcclRun& run) {
 }
 
 // In a process of its own: CUDA does not survive a fork.
-void check_gpus(int wanted) {
+void check_gpus(const NcclRun& run) {
+  const int shared = run.options.gpu.one_gpu;
+  const int wanted = shared > 0 ? 1 : run.prepared.plan.ranks();
   const pid_t child = fork();
   if (child == 0) {
     int exit_code = 0;
@@ -250,6 +252,8 @@ void check_gpus(int wanted) {
                         "on one, --one-gpu {} does so with NCCL; more machines: docs/real-runs.md",
                         wanted, count, count == 1 ? "" : "s", wanted));
       }
+      const cuda::GpuInfo gpu = cuda::open_gpu(0);
+      check_gpu_memory(run.prepared, std::max(1, shared), gpu.name, static_cast<double>(gpu.memory_bytes));
     } catch (const std::exception& error) {
       const Complaint complaint = complaint_about(error);
       complain(complaint.text);
@@ -273,7 +277,7 @@ int launch_on_nccl(const LaunchOptions& options, const ThreadOptions& threads) {
   if (launched && !alone) return run_launched(options, *launched, threads.interruption);
   NcclRun run = prepare_nccl_run(options, threads.interruption);
   run.abandon = [](const std::string& /*the parent tells*/) { std::_Exit(kEnvironmentFailed); };
-  check_gpus(options.gpu.one_gpu > 0 ? 1 : run.prepared.plan.ranks());
+  check_gpus(run);
   return fork_ranks(run);
 }
 

@@ -363,21 +363,18 @@ void check_float8(const Training& training) {
 
 namespace {
 
-GpuMemoryNeed gpu_memory_of(const PreparedStep& step) {
+std::vector<GpuMemoryNeed> gpu_memory_of(const PreparedStep& step) {
   const MemoryResult memory = memory_as_run(forecast(job_as_run(step.job, true), read_file));
-  GpuMemoryNeed need;
-  double weights = 0;
-  for (const RankMemoryResult& rank : memory.per_pipeline_rank) {
-    weights += rank.weights_gib;
-    need.state += rank.weights_gib + rank.gradients_gib + rank.optimizer_gib + rank.weight_versions_gib;
-    need.activations += rank.activations_gib;
-  }
   const Precision precision = step.job.training.precision;
-  if (precision == Precision::kBf16 || precision == Precision::kFp8) need.copies = weights / 2;
-  const Layout& layout = step.job.layout;
-  const double bytes = kGibibyte * layout.replicas() * layout.tp;  // of each pipeline rank
-  for (double* part : {&need.state, &need.copies, &need.activations}) *part *= bytes;
-  return need;
+  const bool rounds = precision == Precision::kBf16 || precision == Precision::kFp8;
+  std::vector<GpuMemoryNeed> needs;
+  for (const RankMemoryResult& rank : memory.per_pipeline_rank) {
+    needs.push_back(
+        {.state = kGibibyte * (rank.weights_gib + rank.gradients_gib + rank.optimizer_gib + rank.weight_versions_gib),
+         .copies = rounds ? kGibibyte * rank.weights_gib / 2 : 0.0,
+         .activations = kGibibyte * rank.activations_gib});
+  }
+  return needs;
 }
 
 }  // namespace
@@ -398,25 +395,37 @@ PreparedRun prepare_run(const LaunchOptions& options) {
   PreparedRun run{root.dump(), plan_from_job(step, settings), step.job.training.precision};
   run.plan.keeps_weights = false;
   if (settings.on_gpus) run.gpu_memory = gpu_memory_of(step);
+  run.backend_has_processes = options.backend != nullptr && options.backend->meets;
   return run;
 }
 
-void check_gpu_memory(const PreparedRun& run, int ranks, int processes, const std::string& gpu, double bytes) {
+void check_gpu_memory(const PreparedRun& run, int sharing, const std::string& gpu, double bytes) {
   // A context of an H100 with cuBLASLt's kernels loaded: about 0.5 GiB, and 0.4 GiB of code for its architecture
   // (sections of libcublasLt.so.13 for sm_90).
   constexpr double kContext = 0.9 * kGibibyte;
-  const double share = static_cast<double>(ranks) / run.plan.ranks();
-  const double state = share * (run.gpu_memory.state + run.gpu_memory.copies);
-  const double activations = share * run.gpu_memory.activations;
-  const double contexts = processes * kContext;
-  if (state + activations + contexts <= bytes) return;
+  const auto total = [](const GpuMemoryNeed& need) { return need.state + need.copies + need.activations; };
+  GpuMemoryNeed all;
+  for (const GpuMemoryNeed& need : run.gpu_memory) {
+    if (sharing > 1) {
+      const double copies = static_cast<double>(sharing) / static_cast<double>(run.gpu_memory.size());
+      all.state += need.state * copies;
+      all.copies += need.copies * copies;
+      all.activations += need.activations * copies;
+    } else if (total(need) > total(all)) {
+      all = need;
+    }
+  }
+  // Processes have a context each, threads of one process share it.
+  const double contexts = kContext * (run.backend_has_processes ? sharing : 1);
+  if (total(all) + contexts <= bytes) return;
   throw ConfigError(
       {.field = "model",
-       .problem = fmt::format("{} rank{} on one GPU take{} {:.1f} GiB (weights, gradients and optimizer state {:.1f}, "
-                              "activations {:.1f}, CUDA {:.1f}); {} has {:.1f}",
-                              ranks, ranks == 1 ? "" : "s", ranks == 1 ? "s" : "",
-                              (state + activations + contexts) / kGibibyte, state / kGibibyte, activations / kGibibyte,
-                              contexts / kGibibyte, gpu, bytes / kGibibyte),
+       .problem =
+           fmt::format("{} on one GPU take{} {:.1f} GiB (weights, gradients and optimizer state {:.1f}, "
+                       "activations {:.1f}, CUDA {:.1f}); {} has {:.1f}",
+                       sharing == 1 ? "the fullest rank" : fmt::format("{} ranks", sharing), sharing == 1 ? "s" : "",
+                       (total(all) + contexts) / kGibibyte, (all.state + all.copies) / kGibibyte,
+                       all.activations / kGibibyte, contexts / kGibibyte, gpu, bytes / kGibibyte),
        .where = {},
        .help = "fewer layers, smaller microbatches, or a schedule that holds fewer of them, such as 1f1b"});
 }

@@ -76,7 +76,7 @@ struct LaunchOptions {
   std::string help;  ///< to be shown instead of a run, where it was asked for
 };
 
-/// Bytes that a run takes of GPUs, each summed over all ranks.
+/// Bytes that a rank takes of its GPU.
 struct GpuMemoryNeed {
   double state = 0;        ///< weights, gradients and optimizer state, 32 bits each, and older versions of weights
   double copies = 0;       ///< weights rounded to 16 bits, which products read
@@ -87,8 +87,9 @@ struct GpuMemoryNeed {
 struct PreparedRun {
   std::string job;  ///< file and flags together, JSON
   TrainingPlan plan;
-  Precision precision = Precision::kFp32;  ///< of the job; what CPUs do is always fp32
-  GpuMemoryNeed gpu_memory = {};           ///< nothing for ranks on CPUs
+  Precision precision = Precision::kFp32;      ///< of the job; what CPUs do is always fp32
+  std::vector<GpuMemoryNeed> gpu_memory = {};  ///< by pipeline rank; empty for ranks on CPUs
+  bool backend_has_processes = false;          ///< ranks are processes, else threads of one
 };
 
 /// Products of 8 bits want sizes that are multiples of 16 (MatrixProducts): how many of a block's four linears have
@@ -107,9 +108,9 @@ PreparedRun prepare_run(const LaunchOptions& options);
 /// products are computed.
 GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& run);
 
-/// Throws ConfigError where a GPU with so many bytes does not hold its share of the run: what `ranks` of the run's
-/// ranks in `processes` processes take, with each process's CUDA context. Left out: what single passes need while they
-/// run, and memory that other programs hold.
-void check_gpu_memory(const PreparedRun& run, int ranks, int processes, const std::string& gpu, double bytes);
+/// Throws ConfigError where a GPU with so many bytes does not hold what is to run on it, with a CUDA context: all ranks
+/// of the run, or with `sharing` 1 the pipeline rank that takes most. Left out: what single passes need while they run,
+/// and memory that other programs hold.
+void check_gpu_memory(const PreparedRun& run, int sharing, const std::string& gpu, double bytes);
 
 }  // namespace flopcast::realrun

@@ -11,7 +11,7 @@ namespace flopcast::realrun {
 
 int launch_on_mpi(const std::vector<std::string>& /*arguments*/) {
   throw EnvironmentError(
-      "flopcast-run was built without MPI, and so has --backend threads only\n"
+      "flopcast-run was built without MPI: --backend mpi is not available\n"
       "  help: on Debian install openmpi-bin and libopenmpi-dev, then configure with -DFLOPCAST_WITH_MPI=ON and build");
 }
 

@@ -146,8 +146,9 @@ def planned_runs(sizes, device):
     two = ("--schedule", "1f1b", "--pp", "2", "--cluster", "2xone-gpu", "--gbs", str(samples))
     through_nccl = ("--backend", "nccl", "--one-gpu", "2")
     runs = [
-        one_rank("smoke-lazy", "smoke", small, samples, environment=(("CUDA_MODULE_LOADING", "LAZY"),)),
+        # The first run meets cold files, and so pays for more than loading.
         one_rank("smoke-eager", "smoke", small, samples, environment=(("CUDA_MODULE_LOADING", "EAGER"),)),
+        one_rank("smoke-lazy", "smoke", small, samples, environment=(("CUDA_MODULE_LOADING", "LAZY"),)),
         Run("smoke-2-ranks", "smoke", (*small, *two, "--backend", "virtual-gpus"), "smoke-eager", judged=False),
         one_rank("small-one-rank", "nccl", small, samples),
         Run("virtual-1f1b", "nccl", (*small, *two, "--backend", "virtual-gpus"), "small-one-rank", judged=False),

@@ -125,17 +125,17 @@ class Faults(unittest.TestCase):
         lost = {name for name, status in told.items() if status["status"] != "measured"}
         self.assertEqual(lost, {"4-zb-h1", "4-interleaved", "4-gpipe", "4-bfs"})
         self.assertLessEqual(told["4-zb-h1"]["seconds"], 9)
-        self.assertRegex(told["4-zb-h1"]["why"], r"^after \d+ s in start-up$")
+        self.assertRegex(told["4-zb-h1"]["why"], r"^after \d+ s in an unknown action$")
         self.assertEqual(told["4-bfs"]["status"], "hung")
         self.assertRegex(told["4-bfs"]["why"], r"^after \d+ s in 2F0$")
         self.assertIn("no 512 MiB left", told["4-interleaved"]["why"])
         self.assertEqual(told["4-gpipe"]["why"], "ended by signal 6")
         page = (self.call.out / "README.md").read_text()
-        self.assertRegex(page, r"\| 4-zb-h1 .*\| hung after \d+ s in start-up \|")
+        self.assertRegex(page, r"\| 4-zb-h1 .*\| hung after \d+ s in an unknown action \|")
         self.assertIn("| kernels.Second |", page)
         self.assertIn("| losses.First | 1e-7 | 1e-05 |", page)
         self.assertRegex(page, r"\| losses.Second .* did not end \|")
-        self.assertRegex(page, r"- bench: hung after \d+ s in bench.Second")
+        self.assertRegex(page, r"- bench: did not end within \d+ s: in bench.Second")
         # Lost runs count as missed.
         self.assertIn("6 of 10 within 5 %", page)
         self.assertLess(time.monotonic() - began, 45)
@@ -153,6 +153,7 @@ class Faults(unittest.TestCase):
         self.assertIn("4-gpipe streams INFO", lines)
         self.assertIn("4-zb-h1 green INFO", lines)
         self.assertEqual(self.call.status("4-gpipe")["status"], "measured")
+        shutil.rmtree(self.call.results)
         everything = {run.name: "watchdog" for run in plan.planned_runs(plan.MOCK, "h200")}
         self.call.run("1", "--only", "schedules-4,schedules-8", "--again", faults=everything)
         self.assertEqual(self.call.status("4-bfs")["why"], "two runs of its kind hung")
@@ -191,6 +192,26 @@ class Faults(unittest.TestCase):
         self.assertEqual(self.call.status("smoke-lazy")["conditions"], "newer")
         self.assertEqual(self.call.status("smoke-eager")["status"], "measured")
 
+    def test_a_broken_archive_is_left_out(self):
+        carried = self.call.tree / "build/gpu-carried"
+        carried.mkdir(parents=True)
+        (carried / "results.tgz").write_bytes(b"no archive")
+        answer = self.call.run("1", "--only", "smoke")
+        self.assertEqual(answer.returncode, 0, answer.stdout)
+
+    def test_tables_that_cannot_be_made_lose_no_file(self):
+        (self.call.results / "kernels").mkdir(parents=True)
+        (self.call.results / "kernels/kernels.jsonl").write_text('{"test": "a record without a status"}\n')
+        self.call.run("1", "--only", "smoke")
+        self.assertIn("The tables could not be made: KeyError", (self.call.out / "README.md").read_text())
+        with tarfile.open(self.call.out / "results.tgz") as packed:
+            self.assertIn("nvidia-h200-mock/runs/smoke-eager.json", packed.getnames())
+
+    def test_how_a_run_ended_is_not_overwritten_by_a_lack_of_time(self):
+        self.call.run("1", "--only", "smoke")
+        self.call.run("1", "--only", "smoke", "--again", "--seconds", "4")
+        self.assertEqual(self.call.status("smoke-2-ranks")["status"], "measured")
+
     def test_the_second_call_knows_whether_the_machine_is_the_same(self):
         self.call.run("1", "--only", "facts")
         self.assertIn("call 2: ", self.call.run("2", "--only", "facts").stdout)
@@ -201,7 +222,11 @@ class Faults(unittest.TestCase):
         fake = pathlib.Path(self.scratch.name) / "fake"
         fake.mkdir()
         (fake / "torch.py").write_text("import sys, time\n"
-                                       "if 'compiled' in ' '.join(sys.argv): time.sleep(1000)\n"
+                                       "import os, signal\n"
+                                       "words = ' '.join(sys.argv)\n"
+                                       "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+                                       "if 'compiled' in words: time.sleep(1000)\n"
+                                       "if 'fsdp' in words: os.abort()\n"
                                        "raise SystemExit(9)\n")
         self.call.run("1", "--only", "profile")
         (self.call.programs / "flopcast").write_text(STUB.replace(
@@ -211,6 +236,7 @@ class Faults(unittest.TestCase):
         rows = json.loads((self.call.results / "torch/rows.json").read_text())["left_out"]
         told = {row["id"]: row.get("failed", "") for row in rows}
         self.assertRegex(told["llama-2l-b2-s32-bf16-compiled"], r"^hung after \d+ s$")
+        self.assertEqual(told["llama-2l-b2-s32-bf16-fsdp"], "its process ended with -6")
         self.assertEqual(told["llama-2l-b2-s32-fp8"], "its process ended with 9")
         self.assertEqual(len(told), 5)
 

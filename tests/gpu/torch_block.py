@@ -1,4 +1,4 @@
-"""Times training steps of a few Llama and mixture-of-experts blocks under PyTorch, beside flopcast's forecast of them.
+"""Times training steps of Llama and mixture-of-experts blocks under PyTorch and compares them with flopcast's forecast.
 
 One GPU: forward, backward and AdamW of the blocks with embedding and head, in bf16 throughout, or by FSDP2 on one rank
 with weights in fp32. Eager and compiled, bf16 and fp8, batches of 1 to 8, sequences of 2k to 32k, with and without
@@ -8,21 +8,24 @@ scaled by tensor as torchao's are; experts are multiplied by torch's grouped pro
 Writes rows {id, job, measured, software} that `flopcast validate --published FOLDER` and `flopcast fit` read, and
 prints a table. Each row is measured in a process of its own, which is ended after --row-seconds: a row that hangs, runs
 out of memory or aborts loses itself only. Rows that the file has are not measured again. Exits with 1 where a row
-fails, with 2 where flopcast refuses a job, with 3 where rows remain for want of time, with 77 where PyTorch is missing
-or sees no GPU, with 78 where all is measured and forecasts miss by more than MOST.
+fails, with 2 where flopcast refuses a job, with 3 where rows remain for want of time, with 77 where PyTorch is missing,
+with 4 where it sees no GPU, with 78 where all is measured and forecasts miss by more than MOST.
 """
 
 import argparse
 import contextlib
+import ctypes
 import datetime
 import gc
 import json
 import os
 import pathlib
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -30,6 +33,7 @@ import traceback
 FAILED = 1
 BAD_INPUT = 2
 INCOMPLETE = 3
+NO_GPU = 4
 LEFT_OUT = 77
 MISSED = 78
 # Mean error in percent that is allowed: of steps with the catalogue's figures and with a measured profile, of memory.
@@ -505,18 +509,29 @@ def measure_row(one, grouped, repetitions):
 
 def measure_in_process(one, arguments, seconds):
     """The same by a process of its own, which has so many seconds."""
-    words = ["timeout", "-k", str(KILL_AFTER), f"{max(1, seconds - KILL_AFTER):.0f}", sys.executable, __file__, "--row",
-             title(one), "--repetitions", str(arguments.repetitions)]
+    words = [sys.executable, __file__, "--row", title(one), "--repetitions", str(arguments.repetitions)]
     began = time.monotonic()
-    answer = subprocess.run(words + (["--small"] if arguments.small else []), stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, text=True, check=False)
+    # Through a file: a process that cannot be ended would hold a pipe open. In this process group, so that whoever ends
+    # this script ends the row, too.
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
+        process = subprocess.Popen(words + (["--small"] if arguments.small else []), stdin=subprocess.DEVNULL, stdout=out,
+                                   preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL))
+        for end, signaled in ((max(1, seconds - KILL_AFTER), process.terminate), (KILL_AFTER, process.kill), (2, None)):
+            try:
+                process.wait(end)
+                break
+            except subprocess.TimeoutExpired:
+                if signaled is not None:
+                    signaled()
+        out.seek(0)
+        text = out.read().strip()
     with contextlib.suppress(ValueError, IndexError):
-        return json.loads(answer.stdout.strip().splitlines()[-1])
-    if answer.returncode in (124, 137):
+        return json.loads(text.splitlines()[-1])
+    if time.monotonic() - began > max(1, seconds - KILL_AFTER) - 1:
         return {"failed": f"hung after {time.monotonic() - began:.0f} s", "hung": True}
-    if answer.returncode == LEFT_OUT:
-        return {"left_out": answer.stdout.strip() or "left out", "no_torch": True}
-    return {"failed": f"its process ended with {answer.returncode}"}
+    if process.returncode in (LEFT_OUT, NO_GPU):
+        return {"left_out": text or "left out", "no_torch": process.returncode}
+    return {"failed": f"its process ended with {process.returncode}"}
 
 
 def libraries():
@@ -638,7 +653,7 @@ def be_row(arguments):
         sys.exit(LEFT_OUT)
     if not (on_gpu or arguments.small):
         print("left out: PyTorch sees no GPU")
-        sys.exit(LEFT_OUT)
+        sys.exit(NO_GPU)
     one = next((one for one in CASES + SMALL_CASES if title(one) == arguments.row), None)
     if one is None:
         print(f"error: --row: {arguments.row} is not a row", file=sys.stderr)
@@ -689,8 +704,9 @@ def main():
         print(f"{title(one)} ({time.monotonic() - began:.0f} s)", file=sys.stderr, flush=True)
         measured = measure_in_process(one, arguments, min(arguments.row_seconds, left))
         if measured.get("no_torch"):
+            print(table_of([row_for(each) for each in cases]) if len(waiting) < len(cases) else "", end="")
             print(measured["left_out"])
-            sys.exit(LEFT_OUT)
+            sys.exit(measured["no_torch"])
         found[title(one)] = measured
         write_rows(arguments.output, meta, [row_for(each) for each in cases])
     rows = [row_for(each) for each in cases]

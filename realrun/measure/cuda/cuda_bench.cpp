@@ -79,6 +79,7 @@ class GuardedWork : public QueuedWork {
 class CudaBench : public MeasuredGpu {
  public:
   CudaBench() : info_(open_first_gpu()), library_(load_cublaslt()), stream_(new_stream()), other_(new_stream()) {
+    const CallWatchdog::Guard guard(watchdog_, "the start", kLongestCall);
     ProductSettings settings;
     settings.tf32 = true;
     products_ = make_cublaslt_products(library_, stream_, settings);

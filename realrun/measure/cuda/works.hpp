@@ -93,8 +93,9 @@ class Hold {
   std::int64_t nanoseconds_ = 200'000;
 };
 
-/// Seconds after which what is waited for counts as stuck.
-constexpr double kPatience = 60.0;
+/// Seconds after which what is waited for counts as stuck: less than the watchdog over calls has, so that a sample
+/// which does not end is refused and the next one is taken.
+constexpr double kPatience = 8.0;
 
 /// A kernel or message alone on its stream, or beside another one that begins before it.
 class TimedWork : public QueuedWork {

@@ -495,14 +495,20 @@ TEST(EmulatedTraining, MemoryIsCheckedBeforeItStarts) {
   const PreparedRun gpipe = prepare({"--schedule", "gpipe"});
   EXPECT_FALSE(gpipe.plan.keeps_weights);
   // 211 M parameters: 16 bytes of state, 2 of rounded weights.
-  EXPECT_NEAR(gpipe.gpu_memory.state / kGiga, 3.37, 0.05);
-  EXPECT_NEAR(gpipe.gpu_memory.copies / kGiga, 0.42, 0.01);
+  GpuMemoryNeed all;
+  for (const GpuMemoryNeed& need : gpipe.gpu_memory) {
+    all.state += need.state;
+    all.copies += need.copies;
+    all.activations += need.activations;
+  }
+  EXPECT_NEAR(all.state / kGiga, 3.37, 0.05);
+  EXPECT_NEAR(all.copies / kGiga, 0.42, 0.01);
   // Held by 16 microbatches on eight ranks; measured on CPU ranks of a smaller shape and scaled: 71 GB.
-  EXPECT_NEAR(gpipe.gpu_memory.activations / kGiga, 71, 4);
-  EXPECT_NO_THROW(check_gpu_memory(gpipe, 8, 1, "H100", kH100));
+  EXPECT_NEAR(all.activations / kGiga, 71, 4);
+  EXPECT_NO_THROW(check_gpu_memory(gpipe, 8, "H100", kH100));
   const PreparedRun more = prepare({"--schedule", "gpipe", "--gbs", "128"});
   try {
-    check_gpu_memory(more, 8, 1, "H100", kH100);
+    check_gpu_memory(more, 8, "H100", kH100);
     FAIL() << "twice as many microbatches do not fit";
   } catch (const ConfigError& error) {
     EXPECT_NE(error.diagnostic().problem.find("8 ranks on one GPU take"), std::string::npos)
@@ -510,8 +516,11 @@ TEST(EmulatedTraining, MemoryIsCheckedBeforeItStarts) {
     EXPECT_NE(error.diagnostic().problem.find("H100 has 79.6"), std::string::npos) << error.diagnostic().problem;
   }
   // A rank of eight, each on a GPU of its own.
-  EXPECT_NO_THROW(check_gpu_memory(more, 1, 1, "H100", kH100));
-  EXPECT_EQ(prepare({"--schedule", "1f1b", "--training.precision", "fp32"}).gpu_memory.copies, 0);
+  EXPECT_NO_THROW(check_gpu_memory(more, 1, "H100", kH100));
+  EXPECT_EQ(prepare({"--schedule", "1f1b", "--training.precision", "fp32"}).gpu_memory.front().copies, 0);
+  // Of ranks with a GPU each the fullest counts, not their mean.
+  const PreparedRun wide = prepare({"--schedule", "1f1b", "--mbs", "112", "--gbs", "1792"});
+  EXPECT_THROW(check_gpu_memory(wide, 1, "H100", kH100), ConfigError);
 }
 
 TEST(EmulatedTraining, RoundedFactorsStayClose) {

@@ -113,6 +113,20 @@ MatrixView<float> target(Tensor<float>& tensor) {
 
 }  // namespace
 
+namespace {
+
+std::string name_of(const testing::TestInfo& test) {
+  return fmt::format("{}.{}", test.test_suite_name(), test.name());
+}
+
+// To the file that FLOPCAST_TEST_RECORDS names.
+void add_record(const nlohmann::json& line) {
+  const char* path = std::getenv("FLOPCAST_TEST_RECORDS");
+  if (path != nullptr) std::ofstream(path, std::ios::app) << line.dump() << std::endl;
+}
+
+}  // namespace
+
 void record_error(double error, double tolerance) {
   static const testing::TestInfo* of = nullptr;
   static double largest = 0;
@@ -123,8 +137,11 @@ void record_error(double error, double tolerance) {
   // NaN is larger than all, and stays.
   if (!(share > largest) && !std::isnan(share)) return;
   largest = share;
-  testing::Test::RecordProperty("error", fmt::format("{:.1e}", error));
-  testing::Test::RecordProperty("tolerance", fmt::format("{:.0e}", tolerance));
+  const std::string text = fmt::format("{:.1e}", error);
+  const std::string allowed = fmt::format("{:.0e}", tolerance);
+  testing::Test::RecordProperty("error", text);
+  testing::Test::RecordProperty("tolerance", allowed);
+  add_record({{"test", name_of(*running)}, {"status", "running"}, {"error", text}, {"tolerance", allowed}});
 }
 
 namespace {
@@ -132,11 +149,9 @@ namespace {
 /// Adds a line of JSON to a file when a test begins and when it ends, so that a process that is killed, or that a GPU's
 /// error ends, leaves the tests before it and the name of the one that ran.
 class RecordFile : public testing::EmptyTestEventListener {
- public:
-  explicit RecordFile(std::string path) : path_(std::move(path)) {}
-
- private:
-  void OnTestStart(const testing::TestInfo& test) override { add({{"test", name_of(test)}, {"status", "running"}}); }
+  void OnTestStart(const testing::TestInfo& test) override {
+    add_record({{"test", name_of(test)}, {"status", "running"}});
+  }
   void OnTestEnd(const testing::TestInfo& test) override {
     const testing::TestResult& result = *test.result();
     const char* status = result.Skipped() ? "skipped" : result.Failed() ? "failed" : "passed";
@@ -149,21 +164,14 @@ class RecordFile : public testing::EmptyTestEventListener {
       const testing::TestPartResult& told = result.GetTestPartResult(part);
       if (!told.passed()) line["message"] = told.message();
     }
-    add(line);
+    add_record(line);
   }
-
-  static std::string name_of(const testing::TestInfo& test) {
-    return fmt::format("{}.{}", test.test_suite_name(), test.name());
-  }
-  void add(const nlohmann::json& line) { std::ofstream(path_, std::ios::app) << line.dump() << std::endl; }
-
-  std::string path_;
 };
 
 const bool records = [] {
-  const char* path = std::getenv("FLOPCAST_TEST_RECORDS");
-  if (path != nullptr) testing::UnitTest::GetInstance()->listeners().Append(new RecordFile(path));
-  return path != nullptr;
+  const bool wanted = std::getenv("FLOPCAST_TEST_RECORDS") != nullptr;
+  if (wanted) testing::UnitTest::GetInstance()->listeners().Append(new RecordFile);
+  return wanted;
 }();
 
 }  // namespace
