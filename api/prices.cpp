@@ -224,7 +224,7 @@ class PriceMaker {
 
   static PreparedStep prepared_with(Job job, int microbatches) {
     job.layout.global_batch_size = microbatches * job.layout.dp * job.layout.micro_batch_size;
-    return prepare(std::move(job), [](const std::string& path) -> std::string {
+    return prepare_as_it_repeats(std::move(job), [](const std::string& path) -> std::string {
       throw ConfigError({"layout.schedule", path + " is a file, which prices do not read", "", "simulate it"});
     });
   }

@@ -11,14 +11,121 @@ namespace flopcast {
 
 namespace {
 
-// Deadlocks are reported by make_timeline, which names the actions that wait for each other.
+// Plays a program with the step's times.
+class Play {
+ public:
+  Ticks makespan(const PreparedStep& step, const Program& program) {
+    lower(program, step.times, lowered_);
+    run(lowered_.graph, result_);
+    // Reported by make_timeline, which names the actions that wait for each other.
+    if (result_.deadlocked()) make_timeline(program, step.times, lowered_, result_);
+    return result_.makespan;
+  }
+
+  /// The step repeats when all results that what follows may wait for, and the ends of all ranks, come a fixed time
+  /// later than so many blocks before.
+  struct Repeats {
+    int blocks = 0;
+    Ticks time = 0;
+  };
+  std::optional<Repeats> repeats(const Program& program, const OrderPeriod& order) {
+    find_tasks(program, order);
+    for (int blocks = 1; blocks + order.reach <= order.blocks; ++blocks) {
+      if (const std::optional<Ticks> time = shift_of(blocks, order.reach)) return Repeats{blocks, *time};
+    }
+    return std::nullopt;
+  }
+
+ private:
+  // Of a rank's compute stream: one past the last task before the cut, and how many a block has.
+  struct Cut {
+    TaskId end = 0;
+    TaskId block = 0;
+  };
+
+  void find_tasks(const Program& program, const OrderPeriod& order) {
+    cuts_.clear();
+    for (StreamId stream = 0; stream < lowered_.graph.stream_count(); ++stream) {
+      if (lowered_.streams[stream].kind != StreamKind::kCompute) continue;
+      const auto rank = static_cast<std::size_t>(lowered_.streams[stream].rank);
+      const TaskId first = lowered_.graph.first_task(stream);
+      const TaskId block = tasks_of(program.ranks[rank], first, order.cut[rank] - order.length[rank]);
+      const TaskId end = tasks_of(program.ranks[rank], first, order.cut[rank]);
+      cuts_.push_back({first + end, end - block});
+    }
+  }
+
+  // Tasks of the first so many actions of a stream: pairs are one, sends are tasks of their own.
+  TaskId tasks_of(const std::vector<Action>& actions, TaskId first, std::size_t count) const {
+    TaskId task = first;
+    for (std::size_t index = 0; index < count; ++task) {
+      if (lowered_.labels[task].kind == SpanKind::kSend) continue;
+      index += actions[index].overlaps_next && index + 1 < actions.size() ? 2 : 1;
+    }
+    while (task < lowered_.labels.size() && lowered_.labels[task].kind == SpanKind::kSend) ++task;
+    return task - first;
+  }
+
+  std::optional<Ticks> shift_of(int blocks, int reach) const {
+    const Cut& front = cuts_.front();
+    const auto of_blocks = static_cast<TaskId>(blocks);
+    const Ticks shift = result_.end[front.end - 1] - result_.end[front.end - 1 - of_blocks * front.block];
+    for (const Cut& cut : cuts_) {
+      const TaskId compared = static_cast<TaskId>(reach) * cut.block;
+      for (TaskId task = cut.end - compared; task < cut.end; ++task) {
+        if (result_.end[task] - result_.end[task - of_blocks * cut.block] != shift) return std::nullopt;
+      }
+    }
+    return shift;
+  }
+
+  LoweredStep lowered_;
+  EngineResult result_;
+  std::vector<Cut> cuts_;
+};
+
+Ticks later_by(Ticks time, std::int64_t periods, Ticks period) {
+  Ticks more = 0;
+  Ticks sum = 0;
+  if (__builtin_mul_overflow(period, static_cast<Ticks>(periods), &more) || __builtin_add_overflow(time, more, &sum)) {
+    throw TimeOverflow();
+  }
+  return sum;
+}
+
+// The makespan of all microbatches of a step that repeats: played until it does, and later by a whole number of its
+// periods; where no period shows in three quarters of the microbatches, all of them are played.
+Ticks repeating_makespan(const PreparedStep& step) {
+  Play play;
+  Program larger;
+  const Program* program = &step.program;
+  OrderPeriod order = step.repetition->order;
+  int left_out = step.repetition->left_out;
+  const int all = step.request.microbatches;
+  const auto enlarge = [&](int microbatches) {
+    larger = program_with(step, all - left_out + microbatches);
+    order = order.of(0, microbatches);
+    left_out -= microbatches;
+    program = &larger;
+  };
+  while (true) {
+    const Ticks makespan = play.makespan(step, *program);
+    if (left_out == 0) return makespan;
+    int more = order.blocks * order.microbatches;
+    if (const auto repeats = play.repeats(*program, order)) {
+      const int period = repeats->blocks * order.microbatches;
+      if (left_out % period == 0) return later_by(makespan, left_out / period, repeats->time);
+      more = left_out % period;
+    }
+    constexpr int kMostPlayed = 4;  // of all, three of so many parts
+    const bool nearly_all = kMostPlayed * (all - left_out + more) > (kMostPlayed - 1) * all;
+    enlarge(nearly_all ? left_out : more);
+  }
+}
+
 double plain_seconds(const PreparedStep& step) {
-  LoweredStep lowered;
-  EngineResult result;
-  lower(step.program, step.times, lowered);
-  run(lowered.graph, result);
-  if (result.deadlocked()) make_timeline(step.program, step.times, lowered, result);
-  return static_cast<double>(result.makespan) * kSecondsPerTick;
+  const Ticks makespan = step.repetition ? repeating_makespan(step) : Play().makespan(step, step.program);
+  return static_cast<double>(makespan) * kSecondsPerTick;
 }
 
 void take_time(const PreparedStep& step, const EvaluationOptions& options, Evaluation& answer) {
@@ -58,6 +165,7 @@ Evaluation evaluate(const PreparedStep& step, Detail detail, const EvaluationOpt
   Evaluation answer;
   answer.memory = step_memory(step);
   if (detail == Detail::kTimeline) {
+    FLOPCAST_CHECK(!step.repetition);
     answer.history = history_of(step);
     answer.time_s = answer.history->profile.time_s;
   } else if (options.time_of_misfits || answer.memory.fits) {

@@ -378,7 +378,7 @@ void refuse_idle_profile(const PreparedStep& step) {
 }  // namespace
 
 double step_time(const Job& job, const ReadFile& read_file) {
-  return evaluate(prepare(job, read_file), Detail::kTime).time_s;
+  return evaluate(prepare_as_it_repeats(job, read_file), Detail::kTime).time_s;
 }
 
 Forecast forecast(const Job& job, const ReadFile& read_file) {

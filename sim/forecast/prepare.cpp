@@ -32,7 +32,83 @@ std::string default_schedule(Job& job) {
   return name;
 }
 
-void generate_program(PreparedStep& step) {
+// Megatron Core's combined 1F1B (pipeline_parallel/combined_1f1b.py) and its one more forward pass in front: a backward
+// pass and the forward pass that follows it on the rank become a pair. Ranks of an interleaved order are two forward
+// passes apart, which hides how long a pair keeps its results; those of plain 1F1B are one apart, and pairs would halve
+// their pace, so that Megatron Core asks for virtual stages.
+bool pairs_experts(const Job& job) {
+  return !job.profile && job.model.experts && job.layout.ep > 1 && overlap_of_experts(job) != ExpertOverlap::kNone;
+}
+
+// Whether the program has pairs then.
+bool pair_passes(const Job& job, const ScheduleInfo* schedule, Program& program) {
+  const bool can_be_paired = schedule != nullptr && !schedule->uses_times && !program.asynchronous &&
+                             program.chains.size() == 1 && program.slices_per_microbatch == 1 &&
+                             (job.layout.pp == 1 || job.layout.vpp.value_or(1) > 1);
+  bool paired = false;
+  for (std::vector<Action>& actions : program.ranks) {
+    for (std::size_t index = 0; index + 1 < actions.size(); ++index) {
+      Action& first = actions[index];
+      Action& second = actions[index + 1];
+      const bool new_pair = can_be_paired && !first.overlaps_next && first.kind == ActionKind::kBackward &&
+                            second.kind == ActionKind::kForward && !second.overlaps_next;
+      if (new_pair) {
+        std::swap(first, second);
+        first.overlaps_next = true;
+        program.frees_in_pairs = true;
+      }
+      paired = paired || first.overlaps_next;
+      if (first.overlaps_next) ++index;
+    }
+  }
+  return paired;
+}
+
+void pair_passes_of_experts(PreparedStep& step) {
+  Job& job = step.job;
+  if (!pairs_experts(job) || pair_passes(job, step.schedule, step.program)) return;
+  job.warnings.push_back(
+      fmt::format("training.overlap.experts {} hides nothing: {} has no forward pass beside a backward pass; dualpipe, "
+                  "dualpipev and orders with vpp above 1 have, and one pipeline rank with several microbatches",
+                  name_of(overlap_of_experts(job)), job.layout.schedule));
+}
+
+bool is_whole_in_rows(const Program& program);
+
+// Puts a program of few microbatches into the step, where the order of the schedule repeats. Blocks are looked for
+// whose microbatches are one, a group of chunks' or a round of the ranks'.
+std::optional<PreparedStep::Repetition> repeat_program(PreparedStep& step) {
+  const ScheduleRequest& request = step.request;
+  if (step.schedule->uses_times || step.schedule->asynchronous || step.job.cluster.shares_links()) return std::nullopt;
+  const int ranks = request.pipeline_ranks;
+  const int all = request.microbatches;
+  std::vector<int> periods = {1};
+  for (const int period : {request.group_size.value_or(ranks), ranks, 2, 2 * ranks}) {
+    if (std::find(periods.begin(), periods.end(), period) == periods.end()) periods.push_back(period);
+  }
+  const auto is_refused = [&](int microbatches) {
+    ScheduleRequest other = request;
+    other.microbatches = microbatches;
+    return refuse_request(*step.schedule, other).has_value();
+  };
+  constexpr int kBlocksToCompare = 2;
+  for (const int period : periods) {
+    for (const int least : {ranks + 2 * period, ranks + 4 * period, 2 * ranks + 4 * period, 4 * ranks + 8 * period}) {
+      const int few = least + (all - least % period + period) % period;
+      if (2 * few > all || few + period > all) break;
+      if (is_refused(few) || is_refused(few + period)) break;
+      Program program = program_with(step, few);
+      const std::optional<OrderPeriod> order = find_order_period(program, program_with(step, few + period));
+      if (!order || order->microbatches != period || order->blocks < order->reach + kBlocksToCompare) continue;
+      if (is_whole_in_rows(program)) return std::nullopt;
+      step.program = std::move(program);
+      return PreparedStep::Repetition{*order, all - few};
+    }
+  }
+  return std::nullopt;
+}
+
+void generate_program(PreparedStep& step, bool as_it_repeats) {
   Job& job = step.job;
   if (job.layout.schedule.empty()) job.layout.schedule = default_schedule(job);
   ScheduleName name;
@@ -73,50 +149,18 @@ void generate_program(PreparedStep& step) {
   if (const auto refusal = refuse_request(*name.info, step.request)) {
     fail_at(job, "layout.schedule", fmt::format("{}: {}", name.info->name, refusal->problem), refusal->help);
   }
+  if (as_it_repeats) step.repetition = repeat_program(step);
   // Stages can be priced without the order; where that depends on the prices, it follows them.
-  step.program =
-      name.info->uses_times ? stages_of_schedule(*name.info, step.request) : name.info->generate(step.request);
+  if (!step.repetition) {
+    step.program =
+        name.info->uses_times ? stages_of_schedule(*name.info, step.request) : name.info->generate(step.request);
+  }
   const int slices = step.program.slices_per_microbatch;
   if (slices == 1) return;
   job.layout.slices = slices;
   job.assumptions.push_back(fmt::format(
       "each of {} token slices takes an even share of its microbatch's time, however many tokens it attends to",
       slices));
-}
-
-// Megatron Core's combined 1F1B (pipeline_parallel/combined_1f1b.py) and its one more forward pass in front: a backward
-// pass and the forward pass that follows it on the rank become a pair. Ranks of an interleaved order are two forward
-// passes apart, which hides how long a pair keeps its results; those of plain 1F1B are one apart, and pairs would halve
-// their pace, so that Megatron Core asks for virtual stages.
-void pair_passes_of_experts(PreparedStep& step) {
-  Job& job = step.job;
-  if (job.profile || !job.model.experts || job.layout.ep == 1) return;
-  const ExpertOverlap overlap = overlap_of_experts(job);
-  if (overlap == ExpertOverlap::kNone) return;
-  const bool can_be_paired = step.schedule != nullptr && !step.schedule->uses_times && !step.program.asynchronous &&
-                             step.program.chains.size() == 1 && step.program.slices_per_microbatch == 1 &&
-                             (job.layout.pp == 1 || job.layout.vpp.value_or(1) > 1);
-  bool paired = false;
-  for (std::vector<Action>& actions : step.program.ranks) {
-    for (std::size_t index = 0; index + 1 < actions.size(); ++index) {
-      Action& first = actions[index];
-      Action& second = actions[index + 1];
-      const bool new_pair = can_be_paired && !first.overlaps_next && first.kind == ActionKind::kBackward &&
-                            second.kind == ActionKind::kForward && !second.overlaps_next;
-      if (new_pair) {
-        std::swap(first, second);
-        first.overlaps_next = true;
-        step.program.frees_in_pairs = true;
-      }
-      paired = paired || first.overlaps_next;
-      if (first.overlaps_next) ++index;
-    }
-  }
-  if (paired) return;
-  job.warnings.push_back(
-      fmt::format("training.overlap.experts {} hides nothing: {} has no forward pass beside a backward pass; dualpipe, "
-                  "dualpipev and orders with vpp above 1 have, and one pipeline rank with several microbatches",
-                  name_of(overlap), job.layout.schedule));
 }
 
 // A schedule from a file.
@@ -214,7 +258,7 @@ Program read_program_file(Job& job, const ReadFile& read_file) {
 }
 
 // The schedule that the job names, in a file or generated.
-void choose_program(PreparedStep& step, const ReadFile& read_file) {
+void choose_program(PreparedStep& step, const ReadFile& read_file, bool as_it_repeats) {
   if (has_program_file(step.job)) {
     step.program = read_program_file(step.job, read_file);
     return;
@@ -223,7 +267,7 @@ void choose_program(PreparedStep& step, const ReadFile& read_file) {
     fail_at(step.job, "layout.chains", fmt::format("{} is for a schedule in a file", step.job.layout.chains),
             "layout.schedule file:PATH, or leave it out");
   }
-  generate_program(step);
+  generate_program(step, as_it_repeats);
 }
 
 // StageMap::passes_in_a_row: a stage has all its passes of a direction in a row when its rank turns to it once. Empty
@@ -254,6 +298,10 @@ std::vector<int> passes_in_a_row(const Program& program) {
   return passes;
 }
 
+bool is_whole_in_rows(const Program& program) {
+  return !passes_in_a_row(program).empty();
+}
+
 void refuse_on_network(const Job& job, const Program& program) {
   if (!job.cluster.shares_links()) return;
   constexpr const char* kHelp = "cluster.network none, or another layout";
@@ -278,16 +326,36 @@ StageMap stage_map_of(const Program& program) {
   return map;
 }
 
-PreparedStep prepare(Job job, const ReadFile& read_file) {
+Program program_with(const PreparedStep& step, int microbatches) {
+  ScheduleRequest request = step.request;
+  request.microbatches = microbatches;
+  Program program = step.schedule->generate(request);
+  if (pairs_experts(step.job)) pair_passes(step.job, step.schedule, program);
+  return program;
+}
+
+namespace {
+
+PreparedStep prepare_program(Job job, const ReadFile& read_file, bool as_it_repeats) {
   PreparedStep step;
   step.job = std::move(job);
-  choose_program(step, read_file);
+  choose_program(step, read_file, as_it_repeats);
   refuse_on_network(step.job, step.program);
   pair_passes_of_experts(step);
   step.stages = stage_map_of(step.program);
   spread_layers(step);
   price(step);
   return step;
+}
+
+}  // namespace
+
+PreparedStep prepare(Job job, const ReadFile& read_file) {
+  return prepare_program(std::move(job), read_file, false);
+}
+
+PreparedStep prepare_as_it_repeats(Job job, const ReadFile& read_file) {
+  return prepare_program(std::move(job), read_file, true);
 }
 
 }  // namespace flopcast

@@ -10,6 +10,7 @@
 #include "model/job.hpp"
 #include "sim/forecast/result.hpp"
 #include "sim/metrics/metrics.hpp"
+#include "sim/program/order_period.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/request.hpp"
 #include "sim/schedules/catalogue.hpp"
@@ -22,6 +23,12 @@ using ReadFile = std::function<std::string(const std::string& path)>;
 
 /// A job with its schedule chosen, checked and priced: everything but the run.
 struct PreparedStep {
+  /// Of a step that prepare_as_it_repeats has cut short.
+  struct Repetition {
+    OrderPeriod order;  ///< of `program`
+    int left_out = 0;   ///< microbatches that the job has and `program` has not
+  };
+
   Job job;  ///< with schedule, vpp, accumulation and stage_layers filled in, and the rows of a file
   const ScheduleInfo* schedule = nullptr;  ///< null for a schedule read from a file
   ScheduleRequest request;
@@ -29,12 +36,20 @@ struct PreparedStep {
   StageMap stages;
   StepCosts costs;
   StepTimes times;  ///< in picoseconds
+  std::optional<Repetition> repetition;
 };
 
 /// Four steps: the schedule (naive for one microbatch, interleaved with vpp, else 1f1b), generated or read from the
 /// file that layout.schedule names as file:PATH; its stages; the layers of each; their prices (price.cpp). Throws
 /// ConfigError, for an invalid schedule file with the step x rank grid.
 PreparedStep prepare(Job job, const ReadFile& read_file);
+
+/// The same for those who ask for time and memory alone: where the order of a schedule repeats, the program is one of
+/// few microbatches, and `repetition` says how it goes on. Prices are those of the whole step.
+PreparedStep prepare_as_it_repeats(Job job, const ReadFile& read_file);
+
+/// The program that a step of a generated schedule has with that many microbatches.
+Program program_with(const PreparedStep& step, int microbatches);
 
 /// What the cost model needs to know of a program: which part of the model each stage holds, which rank runs it, and
 /// how many microbatches pass through it in a row.
