@@ -376,7 +376,7 @@ std::string planned(const nlohmann::json& question) {
   const auto entries_of = [&root](const std::vector<PlannedLayout>& layouts) {
     std::vector<PlanEntry> entries;
     for (const PlannedLayout& one : layouts) {
-      entries.push_back({one, forecast(read_job(job_file_of(root, one), Origins()), refuse_file)});
+      entries.push_back({one, forecast_figures(read_job(job_file_of(root, one), Origins()), refuse_file)});
     }
     return entries;
   };

@@ -37,12 +37,8 @@ PlanEntry entry_of(const LoadedJob& loaded, const PlannedLayout& planned) {
   Job job = read_job(job_file_of(loaded.root, planned), Origins());
   job.assumptions.insert(job.assumptions.begin(), loaded.notes.begin(), loaded.notes.end());
   job.warnings = loaded.warnings;
-  entry.forecast = forecast(job, read_file);
+  entry.forecast = forecast_figures(job, read_file);
   FLOPCAST_CHECK(entry.forecast.result.memory.fits);
-  // A thousand rows would hold every action of a thousand steps.
-  entry.forecast.timeline = Timeline();
-  entry.forecast.messages.clear();
-  entry.forecast.memory.clear();
   entry.forecast.step.program = Program();
   return entry;
 }

@@ -83,7 +83,7 @@ Job job_of(const JobOptions& job, const SweepGrid& grid, std::size_t index) {
 
 std::string row_of(const JobOptions& job, const SweepGrid& grid, std::size_t index, SweepDetail detail) {
   try {
-    Forecast answer = forecast(job_of(job, grid, index), read_file);
+    Forecast answer = forecast_figures(job_of(job, grid, index), read_file);
     add_run(answer, WithOptions::kNo);
     return write_sweep_row(grid, index, answer, detail);
   } catch (const ConfigError& error) {

@@ -363,7 +363,7 @@ std::vector<Change> changes_of(const Layout& layout) {
 std::optional<Result> changed(Job job, const Change& change, const ReadFile& read_file) {
   change.make(job.layout);
   try {
-    return forecast(read_job(nlohmann::json(job_json(job)), Origins()), read_file).result;
+    return forecast_figures(read_job(nlohmann::json(job_json(job)), Origins()), read_file).result;
   } catch (const ConfigError&) {
     return std::nullopt;
   }

@@ -93,39 +93,83 @@ Ticks later_by(Ticks time, std::int64_t periods, Ticks period) {
   return sum;
 }
 
-// The makespan of all microbatches of a step that repeats: played until it does, and later by a whole number of its
-// periods; where no period shows in three quarters of the microbatches, all of them are played.
-Ticks repeating_makespan(const PreparedStep& step) {
-  Play play;
-  Program larger;
-  const Program* program = &step.program;
-  OrderPeriod order = step.repetition->order;
-  int left_out = step.repetition->left_out;
-  const int all = step.request.microbatches;
-  const auto enlarge = [&](int microbatches) {
-    larger = program_with(step, all - left_out + microbatches);
-    order = order.of(0, microbatches);
-    left_out -= microbatches;
-    program = &larger;
-  };
-  while (true) {
-    const Ticks makespan = play.makespan(step, *program);
-    if (left_out == 0) return makespan;
-    int more = order.blocks * order.microbatches;
-    if (const auto repeats = play.repeats(*program, order)) {
-      const int period = repeats->blocks * order.microbatches;
-      if (left_out % period == 0) return later_by(makespan, left_out / period, repeats->time);
-      more = left_out % period;
+/// As much of a step as has been played: a program, and so many periods that it leaves out.
+struct Played {
+  const Program* program = nullptr;
+  int microbatches = 0;  ///< of the program
+  int period = 0;        ///< microbatches of one; 0: none is left out
+  std::int64_t periods = 0;
+  Ticks makespan = 0;  ///< of the whole step
+};
+
+/// Plays a step: all microbatches, or as many as it takes until it repeats, which is later by a whole number of its
+/// periods; where no period shows in three quarters of the microbatches, all of them.
+class StepPlayer {
+ public:
+  explicit StepPlayer(const PreparedStep& step) : step_(step) {}
+
+  Played play() {
+    Played played{&step_.program, step_.program.microbatch_count()};
+    if (!step_.repetition) {
+      played.makespan = play_.makespan(step_, step_.program);
+      return played;
     }
-    constexpr int kMostPlayed = 4;  // of all, three of so many parts
-    const bool nearly_all = kMostPlayed * (all - left_out + more) > (kMostPlayed - 1) * all;
-    enlarge(nearly_all ? left_out : more);
+    const int all = step_.request.microbatches;
+    OrderPeriod order = step_.repetition->order;
+    while (true) {
+      played.makespan = play_.makespan(step_, *played.program);
+      const int left_out = all - played.microbatches;
+      if (left_out == 0) return played;
+      int more = order.blocks * order.microbatches;
+      if (const auto repeats = play_.repeats(*played.program, order)) {
+        const int period = repeats->blocks * order.microbatches;
+        if (left_out % period == 0) {
+          played.period = period;
+          played.periods = left_out / period;
+          played.makespan = later_by(played.makespan, played.periods, repeats->time);
+          return played;
+        }
+        more = left_out % period;
+      }
+      if (4 * (played.microbatches + more) > 3 * all) more = left_out;
+      played.microbatches += more;
+      larger_ = program_with(step_, played.microbatches);
+      played.program = &larger_;
+      order = order.of(0, more);
+    }
   }
-}
+
+ private:
+  const PreparedStep& step_;
+  Play play_;
+  Program larger_;
+};
 
 double plain_seconds(const PreparedStep& step) {
-  const Ticks makespan = step.repetition ? repeating_makespan(step) : Play().makespan(step, step.program);
-  return static_cast<double>(makespan) * kSecondsPerTick;
+  return static_cast<double>(StepPlayer(step).play().makespan) * kSecondsPerTick;
+}
+
+std::size_t exchanges_in(const PreparedStep& step, Timeline timeline) {
+  return step.job.model.experts ? add_exchange_spans(step.costs.stages, 0, timeline) : 0;
+}
+
+// Of a step that repeats: what a period adds shows in a program that has one more.
+StepHistory profile_as_it_repeats(const PreparedStep& step) {
+  StepPlayer player(step);
+  const Played played = player.play();
+  Timeline shorter = simulate(*played.program, step.times);
+  TimelineMetrics metrics = measure(shorter);
+  StepHistory history;
+  history.exchanges = exchanges_in(step, std::move(shorter));
+  if (played.periods > 0) {
+    Timeline longer = simulate(program_with(step, played.microbatches + played.period), step.times);
+    metrics = repeated(metrics, measure(longer), played.periods);
+    FLOPCAST_CHECK(metrics.makespan == played.makespan);
+    const std::size_t more = exchanges_in(step, std::move(longer)) - history.exchanges;
+    history.exchanges += static_cast<std::size_t>(played.periods) * more;
+  }
+  history.profile = profile_of_flushed_step(metrics);
+  return history;
 }
 
 void take_time(const PreparedStep& step, const EvaluationOptions& options, Evaluation& answer) {
@@ -142,6 +186,7 @@ void take_time(const PreparedStep& step, const EvaluationOptions& options, Evalu
 }
 
 StepHistory history_of(const PreparedStep& step) {
+  if (step.repetition) return profile_as_it_repeats(step);
   StepHistory history;
   if (step.job.cluster.shares_links()) {
     history.network = simulate_on_network(step);
@@ -156,6 +201,7 @@ StepHistory history_of(const PreparedStep& step) {
     history.profile = profile_of_flushed_step(history.timeline);
   }
   history.memory = memory_over_time(step, history.timeline);
+  history.exchanges = exchanges_in(step, history.timeline);
   return history;
 }
 
@@ -164,8 +210,8 @@ StepHistory history_of(const PreparedStep& step) {
 Evaluation evaluate(const PreparedStep& step, Detail detail, const EvaluationOptions& options) {
   Evaluation answer;
   answer.memory = step_memory(step);
-  if (detail == Detail::kTimeline) {
-    FLOPCAST_CHECK(!step.repetition);
+  if (detail != Detail::kTime) {
+    FLOPCAST_CHECK(detail == Detail::kProfile || !step.repetition);
     answer.history = history_of(step);
     answer.time_s = answer.history->profile.time_s;
   } else if (options.time_of_misfits || answer.memory.fits) {

@@ -17,6 +17,7 @@ namespace flopcast {
 /// How much of a step is asked for.
 enum class Detail {
   kTime,      ///< its time and memory
+  kProfile,   ///< also what the time is spent on
   kTimeline,  ///< also what happens when
 };
 
@@ -26,10 +27,13 @@ struct EvaluationOptions {
   bool time_of_misfits = true;  ///< false: a step that does not fit has no time
 };
 
-/// What happens when.
+/// What a step's time is spent on, and what happens when.
 struct StepHistory {
   StepProfile profile;
-  Timeline timeline;                   ///< of an asynchronous schedule a stretch from its start
+  std::size_t exchanges = 0;  ///< spans of add_exchange_spans
+  /// Of an asynchronous schedule a stretch from its start. This and memory are empty with Detail::kProfile where the
+  /// step is played until it repeats.
+  Timeline timeline;
   std::vector<RankMemory> memory;      ///< over time, by pipeline rank
   std::optional<NetworkStep> network;  ///< on shared links; its timeline has moved
   std::optional<AsynchronousProfile> steady;
@@ -39,7 +43,7 @@ struct Evaluation {
   double time_s = 0.0;  ///< of one step; of an asynchronous schedule of global_batch_size samples in the steady state
   MemoryResult memory;
   std::size_t allocation = 0;          ///< of the options', the one that time_s is of
-  std::optional<StepHistory> history;  ///< with Detail::kTimeline
+  std::optional<StepHistory> history;  ///< unless only the time is asked for
 };
 
 /// Plain steps: the makespan of pipeline, gradient reduction and optimizer. Asynchronous schedules: the steady state.

@@ -35,18 +35,38 @@ struct PassCounts {
   double backward = 0.0;
 };
 
+// Calls visit(actions of a rank, index) for each action of the step, those of blocks that its program leaves out too.
+template <class Visit>
+void for_each_action(const PreparedStep& step, const Visit& visit) {
+  const auto visit_all = [&](const std::vector<Action>& actions, std::size_t from, std::size_t to) {
+    for (std::size_t index = from; index < to; ++index) visit(actions, index);
+  };
+  for (std::size_t rank = 0; rank < step.program.ranks.size(); ++rank) {
+    const std::vector<Action>& actions = step.program.ranks[rank];
+    if (!step.repetition) {
+      visit_all(actions, 0, actions.size());
+      continue;
+    }
+    const OrderPeriod& order = step.repetition->order;
+    const std::size_t cut = order.cut[rank];
+    visit_all(actions, 0, cut);
+    for (int block = 0; block < step.repetition->left_out / order.microbatches; ++block) {
+      visit_all(actions, cut - order.length[rank], cut);
+    }
+    visit_all(actions, cut, actions.size());
+  }
+}
+
 std::vector<PassCounts> count_passes(const PreparedStep& step) {
   std::vector<PassCounts> counts(static_cast<std::size_t>(step.program.stage_count()));
   double first_stage_forwards = 0.0;
-  for (const std::vector<Action>& actions : step.program.ranks) {
-    for (const Action& action : actions) {
-      PassCounts& stage = counts[action.stage];
-      if (action.kind == ActionKind::kForward) stage.forward += 1.0;
-      if (action.kind == ActionKind::kBackward) stage.backward += 1.0;
-      if (action.kind == ActionKind::kForward && step.stages.model_stage(action.stage) == 0)
-        first_stage_forwards += 1.0;
-    }
-  }
+  for_each_action(step, [&](const std::vector<Action>& actions, std::size_t index) {
+    const Action& action = actions[index];
+    PassCounts& stage = counts[action.stage];
+    if (action.kind == ActionKind::kForward) stage.forward += 1.0;
+    if (action.kind == ActionKind::kBackward) stage.backward += 1.0;
+    if (action.kind == ActionKind::kForward && step.stages.model_stage(action.stage) == 0) first_stage_forwards += 1.0;
+  });
   // The stretch of an asynchronous run holds more microbatches than a step.
   const double scale = step.job.layout.microbatches() / first_stage_forwards;
   for (PassCounts& stage : counts) {
@@ -65,14 +85,12 @@ void add_traffic(AxisCommunication& axis, const Traffic& traffic, double times) 
 // Of a rank's exchanges, what pairs hide; in seconds of all ranks together.
 double hidden_by_pairs(const PreparedStep& step) {
   double hidden = 0.0;
-  for (const std::vector<Action>& actions : step.program.ranks) {
-    for (std::size_t index = 0; index + 1 < actions.size(); ++index) {
-      if (!actions[index].overlaps_next) continue;
-      const StageCosts& first = step.costs.stages[actions[index].stage];
-      const StageCosts& second = step.costs.stages[actions[index + 1].stage];
-      hidden += std::min(first.pair_hidden, second.pair_hidden).value();
-    }
-  }
+  for_each_action(step, [&](const std::vector<Action>& actions, std::size_t index) {
+    if (!actions[index].overlaps_next || index + 1 == actions.size()) return;
+    const StageCosts& first = step.costs.stages[actions[index].stage];
+    const StageCosts& second = step.costs.stages[actions[index + 1].stage];
+    hidden += std::min(first.pair_hidden, second.pair_hidden).value();
+  });
   return hidden;
 }
 
@@ -381,13 +399,15 @@ double step_time(const Job& job, const ReadFile& read_file) {
   return evaluate(prepare_as_it_repeats(job, read_file), Detail::kTime).time_s;
 }
 
-Forecast forecast(const Job& job, const ReadFile& read_file) {
+namespace {
+
+Forecast answer_of(PreparedStep prepared, Detail detail, const ReadFile& read_file) {
   Forecast answer;
-  answer.step = prepare(job, read_file);
+  answer.step = std::move(prepared);
   const PreparedStep& step = answer.step;
   refuse_idle_profile(step);
   InsidePasses inside = inside_passes(step);
-  Evaluation evaluation = evaluate(step, Detail::kTimeline);
+  Evaluation evaluation = evaluate(step, detail);
   StepHistory& history = *evaluation.history;
   answer.timeline = std::move(history.timeline);
   entitle(step, answer.timeline);
@@ -402,13 +422,28 @@ Forecast forecast(const Job& job, const ReadFile& read_file) {
   result.memory = std::move(evaluation.memory);
   if (step.job.training.tokens) result.training = training_of(step.job, evaluation.time_s);
   if (history.steady) result.steady = steady_of(step, *history.steady);
-  // The figures above come from the passes alone.
-  const std::size_t exchanges = add_exchange_spans(step.costs.stages, kMostExchangeSpans, answer.timeline);
   result.assumptions = assumptions_of(step, result.interval);
-  if (exchanges > kMostExchangeSpans) {
-    result.assumptions.push_back(fmt::format("the timeline leaves out {} dispatches and combines", exchanges));
+  if (history.exchanges > kMostExchangeSpans) {
+    result.assumptions.push_back(fmt::format("the timeline leaves out {} dispatches and combines", history.exchanges));
   }
   result.warnings = warnings_of(step.job, result.memory);
+  return answer;
+}
+
+}  // namespace
+
+Forecast forecast(const Job& job, const ReadFile& read_file) {
+  Forecast answer = answer_of(prepare(job, read_file), Detail::kTimeline, read_file);
+  // The figures come from the passes alone.
+  add_exchange_spans(answer.step.costs.stages, kMostExchangeSpans, answer.timeline);
+  return answer;
+}
+
+Forecast forecast_figures(const Job& job, const ReadFile& read_file) {
+  Forecast answer = answer_of(prepare_as_it_repeats(job, read_file), Detail::kProfile, read_file);
+  answer.timeline = Timeline();
+  answer.memory.clear();
+  answer.messages.clear();
   return answer;
 }
 

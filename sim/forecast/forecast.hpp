@@ -31,6 +31,9 @@ struct Forecast {
 /// Clusters with a network: see network_step.hpp.
 /// Left out: stragglers, data loading, checkpoints.
 Forecast forecast(const Job& job, const ReadFile& read_file);
+/// The same result without timeline, memory over time and messages: of a step that repeats as much is played as it
+/// takes to show that, and `step` has that much of its program.
+Forecast forecast_figures(const Job& job, const ReadFile& read_file);
 /// iteration.time_s of it and nothing else, in seconds.
 double step_time(const Job& job, const ReadFile& read_file);
 

@@ -81,6 +81,7 @@ struct StepProfile {
 
 /// Of the one step that the timeline shows.
 StepProfile profile_of_flushed_step(const Timeline& timeline);
+StepProfile profile_of_flushed_step(const TimelineMetrics& metrics);
 
 /// Of global_batch_size samples in the steady state of an asynchronous schedule, from the growth of two runs; what a
 /// shorter and a longer run have in common, filling and draining, cancels out.

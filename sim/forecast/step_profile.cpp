@@ -59,7 +59,10 @@ double StepProfile::bubble_total_s() const {
 }
 
 StepProfile profile_of_flushed_step(const Timeline& timeline) {
-  const TimelineMetrics metrics = measure(timeline);
+  return profile_of_flushed_step(measure(timeline));
+}
+
+StepProfile profile_of_flushed_step(const TimelineMetrics& metrics) {
   StepProfile profile;
   profile.time_s = seconds(static_cast<double>(metrics.makespan));
   profile.optimizer_s = seconds(mean_time(metrics, SpanKind::kOptimizer));

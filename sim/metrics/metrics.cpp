@@ -231,6 +231,18 @@ double mean_over_ranks(const std::vector<RankMetrics>& ranks, Value value) {
   return ranks.empty() ? 0.0 : sum / static_cast<double>(ranks.size());
 }
 
+// Of what ranks wait between warm-up and cool-down: imbalance as far as another one has more work, else dependency.
+void split_steady_bubble(TimelineMetrics& metrics, const std::vector<Ticks>& steady_bubble) {
+  Ticks busiest = 0;
+  for (const RankMetrics& rank : metrics.ranks) busiest = std::max(busiest, rank.busy);
+  for (std::size_t rank = 0; rank < metrics.ranks.size(); ++rank) {
+    RankMetrics& of_rank = metrics.ranks[rank];
+    const Ticks imbalance = std::min(steady_bubble[rank], busiest - of_rank.busy);
+    of_rank.bubble_by_cause[index_of(BubbleCause::kImbalance)] = imbalance;
+    of_rank.bubble_by_cause[index_of(BubbleCause::kDependency)] = steady_bubble[rank] - imbalance;
+  }
+}
+
 double share_of(double part, Ticks whole) {
   return whole == 0 ? 0.0 : part / static_cast<double>(whole);
 }
@@ -246,19 +258,37 @@ TimelineMetrics measure(const Timeline& timeline) {
   metrics.makespan = timeline.makespan();
   const AwaitedTransfers transfers(timeline);
   std::vector<Ticks> steady_bubble;
-  Ticks busiest = 0;
   for (const std::vector<Span>& spans : timeline.ranks) {
     RankAccount account(spans, transfers, metrics.makespan);
     metrics.ranks.push_back(account.settle());
     steady_bubble.push_back(account.steady_bubble());
-    busiest = std::max(busiest, metrics.ranks.back().busy);
   }
+  split_steady_bubble(metrics, steady_bubble);
+  return metrics;
+}
+
+TimelineMetrics repeated(const TimelineMetrics& shorter, const TimelineMetrics& longer, std::int64_t periods) {
+  const auto extend = [periods](Ticks from, Ticks to) { return from + static_cast<Ticks>(periods) * (to - from); };
+  TimelineMetrics metrics = shorter;
+  metrics.makespan = extend(shorter.makespan, longer.makespan);
+  std::vector<Ticks> steady_bubble;
   for (std::size_t rank = 0; rank < metrics.ranks.size(); ++rank) {
     RankMetrics& of_rank = metrics.ranks[rank];
-    const Ticks imbalance = std::min(steady_bubble[rank], busiest - of_rank.busy);
-    of_rank.bubble_by_cause[index_of(BubbleCause::kImbalance)] = imbalance;
-    of_rank.bubble_by_cause[index_of(BubbleCause::kDependency)] = steady_bubble[rank] - imbalance;
+    const RankMetrics& to = longer.ranks[rank];
+    for (const auto part : {&RankMetrics::busy, &RankMetrics::exposed_pipeline, &RankMetrics::exposed_data_parallel,
+                            &RankMetrics::first_start, &RankMetrics::last_end}) {
+      of_rank.*part = extend(of_rank.*part, to.*part);
+    }
+    for (std::size_t kind = 0; kind < of_rank.time_by_kind.size(); ++kind) {
+      of_rank.time_by_kind[kind] = extend(of_rank.time_by_kind[kind], to.time_by_kind[kind]);
+    }
+    for (std::size_t cause = 0; cause < kBubbleCauses; ++cause) {
+      of_rank.bubble_by_cause[cause] = extend(of_rank.bubble_by_cause[cause], to.bubble_by_cause[cause]);
+    }
+    steady_bubble.push_back(of_rank.bubble_by_cause[index_of(BubbleCause::kImbalance)] +
+                            of_rank.bubble_by_cause[index_of(BubbleCause::kDependency)]);
   }
+  split_steady_bubble(metrics, steady_bubble);
   return metrics;
 }
 

@@ -13,6 +13,7 @@
 #include "base/text/error.hpp"
 #include "model/job/read_job.hpp"
 #include "planner/search/search.hpp"
+#include "sim/files/result_file.hpp"
 #include "sim/forecast/evaluate.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/support/folders.hpp"
@@ -78,6 +79,25 @@ TEST(OneAnswer, TimeAloneIsTheTimelines) {
     }
   }
   EXPECT_GT(misfits, 10);
+}
+
+// Of many microbatches: what a step that repeats is cut short to has all of its figures, bit for bit.
+TEST(OneAnswer, FiguresAloneAreTheForecasts) {
+  constexpr int kMore = 12;
+  int cut_short = 0;
+  for (const CorpusJob& one : corpus_jobs()) {
+    SCOPED_TRACE(one.name);
+    if (one.root.at("cluster").contains("network")) continue;  // played whole, and for long
+    Json root = one.root;
+    root["layout"]["global_batch_size"] = kMore * root["layout"]["global_batch_size"].get<int>();
+    const Job job = read_job(root, {});
+    const Forecast whole = forecast(job, no_files);
+    const Forecast figures = forecast_figures(job, no_files);
+    EXPECT_EQ(result_json(figures).dump(), result_json(whole).dump());
+    EXPECT_EQ(step_time(job, no_files), whole.result.iteration.time_s);
+    cut_short += figures.step.repetition ? 1 : 0;
+  }
+  EXPECT_GT(cut_short, 100);
 }
 
 TEST(OneAnswer, PricesAreSimulations) {
