@@ -509,7 +509,6 @@ void offload_activations(const PricingContext& pricing, StageCosts& costs) {
 void finish_stage(const PricingContext& pricing, int stage, const std::vector<UnitRun>& runs, StageCosts& costs) {
   for (const UnitRun& run : runs) costs.tensors += static_cast<double>(run.section->gradients.size()) * run.count;
   add_replica_passes(pricing, stage, runs, costs);
-  if (reduces_in_buckets(pricing.job)) fill_buckets(pricing, runs, costs);
   offload_activations(pricing, costs);
 }
 

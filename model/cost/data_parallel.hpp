@@ -48,7 +48,7 @@ bool reduces_in_buckets(const Job& job);
 /// Fills costs.buckets: gradients put into buckets of `bucket_mb` MiB in the order the last backward pass finishes
 /// them, whole tensors, a bucket closing once it reaches its size; with the default size the first closes at 1 MiB (Li
 /// et al. 2006.15704 §3.2.3, §4.2). Earlier microbatches only accumulate. Gradients of experts have buckets of their
-/// own. `runs` are the stage's, in order of the forward pass.
+/// own. `runs` are the stage's, in order of the forward pass. Nothing where gradients are not reduced in buckets.
 void fill_buckets(const PricingContext& pricing, const std::vector<UnitRun>& runs, StageCosts& costs);
 
 /// Weights, gradients and optimizer state of one rank, in bytes. Ψ parameters, N replicas, e bytes a weight, g a
@@ -119,7 +119,7 @@ std::vector<FlushCosts> price_flushes(const PricingContext& pricing, const StepC
 void add_sharded_passes(const PricingContext& pricing, int stage, const std::vector<UnitRun>& runs, StageCosts& costs);
 
 /// Completes stage `stage`, whose computation and other communication are known: what its replicas send inside the
-/// passes or in buckets, and activations that go to the host and back. `runs` are in order of the forward pass.
+/// passes, and activations that go to the host and back. `runs` are in order of the forward pass.
 ///
 /// Offloaded activations leave during the forward pass and return during the backward pass, each way activation bytes
 /// over host_bandwidth; what the pass does not cover is exposed. Two layers' worth stays on the device.

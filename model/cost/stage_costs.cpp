@@ -17,6 +17,14 @@
 
 namespace flopcast {
 
+std::vector<int> StageMap::stages_of(int rank) const {
+  std::vector<int> own;
+  for (int stage = 0; stage < stages(); ++stage) {
+    if (rank_of_stage[static_cast<std::size_t>(stage)] == rank) own.push_back(stage);
+  }
+  return own;
+}
+
 void CostsByStage::reserve(std::size_t stages) {
   constexpr std::size_t kUsuallyUnlike = 3;  // the first, those between, the last
   entry_of_.reserve(stages);
@@ -63,38 +71,76 @@ void add_gathered(const Operator& op, const OperatorTimes& times, TensorCollecti
 
 }  // namespace
 
-// What stages are made of.
-struct ModelSections {
-  // All blocks of one kind: how they are made up and what one costs.
-  struct Block {
-    BlockKind kind = BlockKind::kDense;
-    LayerState state = LayerState::kTrained;
-    std::vector<Operator> operators;
-    Section cost;
-    PassCost reference;  // its forward pass in the reference of preference training
-  };
+// All blocks of one kind: how they are made up and what one costs.
+struct PricedBlock {
+  BlockKind kind = BlockKind::kDense;
+  LayerState state = LayerState::kTrained;
+  std::vector<Operator> operators;
+  Section cost;
+  PassCost reference;  // its forward pass in the reference of preference training
+  bool priced = false;
+};
 
+// The parts of stages. Only those are priced that some job needed.
+struct ModelSections {
+  bool has_ends = false;  // embedding and head
+  bool has_mtp = false;
   std::vector<Operator> embedding_operators;
   std::vector<Operator> head_operators;
   std::vector<Operator> mtp_operators;
-  std::array<Block, kLayerStates> dense;
-  std::array<Block, kLayerStates> experts;
+  std::array<PricedBlock, kLayerStates> dense;
   Section embedding;
   Section head;
   Section mtp;        // of one module, without its block
   Section tied_head;  // on the stage that also has the embedding, whose table it shares
 };
 
+struct ExpertBlocks {
+  std::array<PricedBlock, kLayerStates> blocks;
+};
+
 namespace {
 
-using Block = ModelSections::Block;
+using Block = PricedBlock;
+
+// Null where a price follows from more than a Key.
+std::optional<SharedPrices::Key> key_of(const PricingContext& pricing) {
+  const Job& job = pricing.job;
+  const Layout& layout = job.layout;
+  const bool more_counts = job.training.finetune || job.laws != nullptr || layout.placement != kGridAxes ||
+                           layout.tensor_parallel != TensorParallel::k1d ||
+                           job.training.stack.collective_stall > Seconds(0) || job.training.preference;
+  if (more_counts) return std::nullopt;
+  SharedPrices::Key key;
+  key.tp = layout.tp;
+  key.cp = layout.cp;
+  key.micro_batch_size = layout.micro_batch_size;
+  key.sequence_parallel = layout.sequence_parallel;
+  key.tensor_ranks = pricing.tp_group;
+  if (layout.cp > 1) {
+    const bool hierarchical = layout.context_parallel == ContextParallel::kHierarchical;
+    const int inner = hierarchical ? layout.ulysses_ranks() : layout.cp;
+    key.context_ranks = pricing.grid.part_placement(Axis::kContext, inner, 1, job.cluster);
+    key.context_ring = pricing.grid.part_placement(Axis::kContext, layout.cp / inner, inner, job.cluster);
+  }
+  if (!job.model.experts) return key;
+  key.ep = layout.ep;
+  key.expert_tensor_ranks = layout.expert_tensor_ranks();
+  if (layout.ep > 1) key.expert_ranks = expert_ranks(pricing);
+  key.overlap = overlap_of_experts(job);
+  return key;
+}
 
 class StepPricer {
  public:
-  StepPricer(const Job& job, const StageMap& map, SharedPrices* shared)
-      : job_(job), map_(map), shared_(shared), pricing_(job, map) {}
+  enum class Parts { kAll, kPasses, kMemory, kLeastTime };
+
+  StepPricer(const Job& job, const StageMap& map, SharedPrices* shared, Parts parts = Parts::kAll)
+      : job_(job), map_(map), shared_(shared), parts_(parts), pricing_(job, map) {}
 
   StepCosts price(const std::vector<int>& stage_layers);
+  CostsByStage price_passes(const std::vector<int>& stage_layers);
+  StageCosts price_whole_model();
 
  private:
   Section price_operators(const std::vector<Operator>& operators) const;
@@ -135,13 +181,18 @@ class StepPricer {
   BoundaryCosts boundary(int stage);
   BoundaryCosts transfer(bool crosses_nodes) const;
 
-  std::shared_ptr<const ModelSections> price_sections() const;
+  void price_blocks(BlockKind kind, const std::array<int, kLayerStates>& layers,
+                    std::array<Block, kLayerStates>& blocks) const;
+  void price_ends(ModelSections& sections) const;
+  void price_parts();
 
   const Job& job_;
   const StageMap& map_;
   SharedPrices* shared_;
+  Parts parts_;
   PricingContext pricing_;
   std::shared_ptr<const ModelSections> sections_;
+  std::shared_ptr<const ExpertBlocks> experts_;
   std::optional<BoundaryCosts> transfers_[2];  // inside a node, between nodes
 };
 
@@ -187,6 +238,15 @@ MatrixUpdate matrix_update(const Operator& op, const PricingContext& pricing) {
   return update;
 }
 
+void add_weights(const Operator& op, Section& section) {
+  section.parameters += op.parameters;
+  if (op.of_experts) section.expert_parameters += op.parameters;
+  section.frozen.parameters += op.frozen_parameters;
+  section.frozen.weights += op.frozen_bytes;
+  if (op.of_experts) section.frozen.experts += op.frozen_parameters;
+  if (op.of_experts) section.frozen.expert_weights += op.frozen_bytes;
+}
+
 }  // namespace
 
 Section StepPricer::price_operators(const std::vector<Operator>& operators) const {
@@ -195,6 +255,11 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
   backward.reserve(operators.size());
   bool behind_dispatch = false;
   for (const Operator& op : operators) {
+    if (parts_ == Parts::kLeastTime && op.routed) continue;
+    if (parts_ == Parts::kMemory) {
+      add_weights(op, section);
+      continue;
+    }
     const OperatorTimes times = operator_times(op, pricing_.compute, job_.training);
     section.forward.compute += times.forward;
     section.input_gradient.compute += times.input_gradient;
@@ -208,12 +273,7 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
     backward.push_back(times.input_gradient + times.weight_gradient);
     section.flops += forward_flops(op) * passes_of(op);
     section.forward_flops += forward_flops(op);
-    section.parameters += op.parameters;
-    if (op.of_experts) section.expert_parameters += op.parameters;
-    section.frozen.parameters += op.frozen_parameters;
-    section.frozen.weights += op.frozen_bytes;
-    if (op.of_experts) section.frozen.experts += op.frozen_parameters;
-    if (op.of_experts) section.frozen.expert_weights += op.frozen_bytes;
+    add_weights(op, section);
     section.dequantised = std::max(section.dequantised, op.dequantised);
     (op.of_experts ? section.matrices.experts : section.matrices.dense).add(matrix_update(op, pricing_), 1.0);
     if (op.attention_core) {
@@ -226,6 +286,7 @@ Section StepPricer::price_operators(const std::vector<Operator>& operators) cons
       section.core_flops += forward_flops(op) * redone;
     }
   }
+  if (parts_ == Parts::kMemory || parts_ == Parts::kLeastTime) return section;
   section.gradients = gradient_pieces(operators, backward, job_.layout);
   for (const GradientPiece& piece : section.gradients) {
     if (!piece.of_experts) section.low_rank_elements += piece.amount.low_rank_elements;
@@ -253,13 +314,16 @@ Block StepPricer::price_block(BlockKind kind, LayerState state) const {
   block.state = state;
   block.operators = block_operators(job_.model, job_.layout, job_.training, kind, state);
   block.cost = price_operators(block.operators);
+  block.priced = true;
+  if (parts_ == Parts::kMemory) return block;
   if (job_.layout.tensor_parallel == TensorParallel::k1d) {
     add_block_collectives(pricing_, kind, block.operators, block.cost);
   } else {
     add_grid_collectives(pricing_, block.operators, block.cost);
   }
   add_context_exchange(pricing_, block.cost);
-  if (kind == BlockKind::kExperts) add_expert_exchange(pricing_, block.cost);
+  const bool exchanges = kind == BlockKind::kExperts && parts_ != Parts::kLeastTime;
+  if (exchanges) add_expert_exchange(pricing_, block.cost);
   if (job_.training.finetune) add_adapter_collectives(pricing_, block.operators, block.cost);
   if (state == LayerState::kStill) leave_out_backward(block.cost);
   // The last piece has no product beside it, and the device slows down beside the others.
@@ -268,7 +332,8 @@ Block StepPricer::price_block(BlockKind kind, LayerState state) const {
   if (job_.training.stack.overlap_tp_with_weight_gradient) {
     block.cost.tp_hidden = block.cost.tensor.beside() * hidden_share(job_.cluster.device);
   }
-  if (kind == BlockKind::kExperts) {
+  if (parts_ == Parts::kLeastTime) return block;
+  if (exchanges) {
     add_expert_host_floor(pricing_, block.operators, block.cost);
   } else {
     add_host_floor(pricing_, block.operators, block.cost);
@@ -357,7 +422,7 @@ void StepPricer::each_block(const LayerCounts& layers, const Visit& visit) const
   for (const LayerState state : {LayerState::kStill, LayerState::kTrained, LayerState::kPassing}) {
     const std::size_t index = static_cast<std::size_t>(state);
     visit(sections_->dense[index], layers.all.dense[index], layers.redone.dense[index]);
-    visit(sections_->experts[index], layers.all.with_experts[index], layers.redone.with_experts[index]);
+    visit(experts_->blocks[index], layers.all.with_experts[index], layers.redone.with_experts[index]);
   }
 }
 
@@ -460,7 +525,7 @@ bool StepPricer::rank_has_table(int index) const {
 }
 
 const Block& StepPricer::block_of_mtp() const {
-  return (job_.model.experts ? sections_->experts : sections_->dense)[static_cast<std::size_t>(LayerState::kTrained)];
+  return (job_.model.experts ? experts_->blocks : sections_->dense)[static_cast<std::size_t>(LayerState::kTrained)];
 }
 
 // With all layers, but not where only the first of a stage are.
@@ -545,7 +610,10 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
     }
     add_mtp(first, costs);
   }
-  finish_stage(pricing_, index, runs_of(index, counts), costs);
+  if (parts_ == Parts::kMemory || parts_ == Parts::kLeastTime) return costs;
+  const std::vector<UnitRun> runs = runs_of(index, counts);
+  finish_stage(pricing_, index, runs, costs);
+  if (parts_ == Parts::kAll) fill_buckets(pricing_, runs, costs);
   add_passes_beside(counts, costs);
   add_overlap_slowdown(overlap_slowdown(job_.cluster.device), costs);
   add_amax_reductions(pricing_, costs);
@@ -631,50 +699,108 @@ CostsByStage StepPricer::price_stages(const std::vector<int>& stage_layers) cons
   return stages;
 }
 
-std::shared_ptr<const ModelSections> StepPricer::price_sections() const {
-  auto made = std::make_shared<ModelSections>();
-  made->embedding_operators = embedding_operators(job_.model, job_.layout, job_.training);
-  made->head_operators = head_operators(job_.model, job_.layout, job_.training);
-  const LayersByState layers = layers_by_state(job_.model, job_.training, 0, job_.model.layers);
-  for (const LayerState state : {LayerState::kTrained, LayerState::kPassing, LayerState::kStill}) {
-    const std::size_t index = static_cast<std::size_t>(state);
-    if (layers.dense[index] > 0) made->dense[index] = price_block(BlockKind::kDense, state);
-    if (layers.with_experts[index] > 0) made->experts[index] = price_block(BlockKind::kExperts, state);
-  }
-  made->embedding = price_operators(made->embedding_operators);
-  made->head = price_operators(made->head_operators);
+void StepPricer::price_ends(ModelSections& sections) const {
+  sections.embedding_operators = embedding_operators(job_.model, job_.layout, job_.training);
+  sections.head_operators = head_operators(job_.model, job_.layout, job_.training);
+  sections.embedding = price_operators(sections.embedding_operators);
+  sections.head = price_operators(sections.head_operators);
   if (job_.layout.tensor_parallel == TensorParallel::k1d) {
-    add_embedding_collectives(pricing_, embedding_state(job_.training), made->embedding);
-    add_head_collectives(pricing_, made->head);
+    add_embedding_collectives(pricing_, embedding_state(job_.training), sections.embedding);
+    add_head_collectives(pricing_, sections.head);
   } else {
-    add_grid_embedding(pricing_, made->embedding);
-    add_grid_collectives(pricing_, made->embedding_operators, made->embedding);  // of a norm behind it
-    add_grid_collectives(pricing_, made->head_operators, made->head);
-    add_grid_loss(pricing_, made->head);
+    add_grid_embedding(pricing_, sections.embedding);
+    add_grid_collectives(pricing_, sections.embedding_operators, sections.embedding);  // of a norm behind it
+    add_grid_collectives(pricing_, sections.head_operators, sections.head);
+    add_grid_loss(pricing_, sections.head);
   }
-  if (job_.model.mtp_layers > 0) {
-    made->mtp_operators = mtp_operators(job_.model, job_.layout, job_.training);
-    made->mtp = price_operators(made->mtp_operators);
-    add_head_collectives(pricing_, made->mtp);
+  sections.tied_head = sections.head;
+  sections.tied_head.parameters -= sections.head_operators[1].parameters;
+  if (sections.head_operators[1].frozen) {
+    sections.tied_head.frozen.parameters -= sections.head_operators[1].frozen_parameters;
+    sections.tied_head.frozen.weights -= sections.head_operators[1].frozen_bytes;
+  } else if (!sections.tied_head.gradients.empty()) {
+    sections.tied_head.gradients.erase(sections.tied_head.gradients.begin());
   }
-  made->tied_head = made->head;
-  made->tied_head.parameters -= made->head_operators[1].parameters;
-  if (made->head_operators[1].frozen) {
-    made->tied_head.frozen.parameters -= made->head_operators[1].frozen_parameters;
-    made->tied_head.frozen.weights -= made->head_operators[1].frozen_bytes;
-  } else {
-    made->tied_head.gradients.erase(made->tied_head.gradients.begin());
+  sections.has_ends = true;
+}
+
+namespace {
+
+bool lacks(const std::array<int, kLayerStates>& layers, const std::array<Block, kLayerStates>& blocks) {
+  for (std::size_t state = 0; state < kLayerStates; ++state) {
+    if (layers[state] > 0 && !blocks[state].priced) return true;
   }
+  return false;
+}
+
+// Takes the parts from `shared`, completed where they are `lacking` some. Makes them anew without `shared` or a key.
+template <class Parts, class Lacking, class Complete>
+std::shared_ptr<const Parts> parts_of(SharedPrices* shared, const std::optional<SharedPrices::Key>& key,
+                                      const Lacking& lacking, const Complete& complete) {
+  const bool keeps = shared != nullptr && key;
+  const std::shared_ptr<const Parts> known = keeps ? shared->find<Parts>(*key) : nullptr;
+  if (known != nullptr && !lacking(*known)) return known;
+  auto made = known != nullptr ? std::make_shared<Parts>(*known) : std::make_shared<Parts>();
+  complete(*made);
+  if (keeps) shared->keep<Parts>(*key, made);
   return made;
 }
 
-StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
+SharedPrices::Key without_experts(SharedPrices::Key key) {
+  const SharedPrices::Key none;
+  key.ep = none.ep;
+  key.expert_tensor_ranks = none.expert_tensor_ranks;
+  key.expert_ranks = none.expert_ranks;
+  key.overlap = none.overlap;
+  return key;
+}
+
+}  // namespace
+
+void StepPricer::price_blocks(BlockKind kind, const std::array<int, kLayerStates>& layers,
+                              std::array<Block, kLayerStates>& blocks) const {
+  for (const LayerState state : {LayerState::kTrained, LayerState::kPassing, LayerState::kStill}) {
+    const std::size_t index = static_cast<std::size_t>(state);
+    if (layers[index] > 0 && !blocks[index].priced) blocks[index] = price_block(kind, state);
+  }
+}
+
+void StepPricer::price_parts() {
+  LayersByState layers = layers_by_state(job_.model, job_.training, 0, job_.model.layers);
+  // Blocks of MTP modules are like the model's trained ones, which it may not have.
+  (job_.model.experts ? layers.with_experts : layers.dense)[static_cast<std::size_t>(LayerState::kTrained)] +=
+      job_.model.mtp_layers;
+  std::optional<SharedPrices::Key> key = shared_ != nullptr ? key_of(pricing_) : std::nullopt;
+  experts_ = parts_of<ExpertBlocks>(
+      shared_, key, [&](const ExpertBlocks& experts) { return lacks(layers.with_experts, experts.blocks); },
+      [&](ExpertBlocks& experts) { price_blocks(BlockKind::kExperts, layers.with_experts, experts.blocks); });
+  const bool mtp = job_.model.mtp_layers > 0;
+  if (key) key = without_experts(*key);
+  sections_ = parts_of<ModelSections>(
+      shared_, key,
+      [&](const ModelSections& sections) {
+        return !sections.has_ends || (mtp && !sections.has_mtp) || lacks(layers.dense, sections.dense);
+      },
+      [&](ModelSections& sections) {
+        if (!sections.has_ends) price_ends(sections);
+        price_blocks(BlockKind::kDense, layers.dense, sections.dense);
+        if (!mtp || sections.has_mtp) return;
+        sections.mtp_operators = mtp_operators(job_.model, job_.layout, job_.training);
+        sections.mtp = price_operators(sections.mtp_operators);
+        add_head_collectives(pricing_, sections.mtp);
+        sections.has_mtp = true;
+      });
+}
+
+CostsByStage StepPricer::price_passes(const std::vector<int>& stage_layers) {
   FLOPCAST_CHECK(static_cast<int>(stage_layers.size()) == map_.model_stages);
-  std::shared_ptr<const ModelSections>* const known = shared_ != nullptr ? shared_->of(job_) : nullptr;
-  sections_ = known != nullptr && *known ? *known : price_sections();
-  if (known != nullptr) *known = sections_;
+  price_parts();
+  return price_stages(stage_layers);
+}
+
+StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
   StepCosts costs;
-  costs.stages = price_stages(stage_layers);
+  costs.stages = price_passes(stage_layers);
   share_tables_within_ranks(costs);
   costs.boundaries.reserve(static_cast<std::size_t>(map_.stages()));
   for (int index = 0; index + 1 < map_.stages(); ++index) costs.boundaries.push_back(boundary(index));
@@ -682,24 +808,45 @@ StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
   return costs;
 }
 
+StageCosts StepPricer::price_whole_model() {
+  price_parts();
+  return stage(0, 0, job_.model.layers);
+}
+
+StageMap one_stage() {
+  StageMap map;
+  map.rank_of_stage = {0};
+  return map;
+}
+
 }  // namespace
 
 SharedPrices::SharedPrices() = default;
 SharedPrices::~SharedPrices() = default;
 
-std::shared_ptr<const ModelSections>* SharedPrices::of(const Job& job) {
-  const Layout& layout = job.layout;
-  const bool more_counts = job.model.experts || job.training.finetune || job.laws != nullptr ||
-                           layout.placement != kGridAxes || layout.tensor_parallel != TensorParallel::k1d ||
-                           job.training.stack.collective_stall > Seconds(0) || job.training.preference;
-  if (more_counts) return nullptr;
-  return &known_[{layout.tp, layout.cp, layout.micro_batch_size, layout.sequence_parallel, layout.recompute}];
-}
-
 StepCosts price_step(const Job& job, const StageMap& map, const std::vector<int>& stage_layers, SharedPrices* shared) {
   if (job.profile) return price_profile_step(job, map, stage_layers);
   if (job.cluster.node_devices.size() > 1) return price_uneven_step(job, map, stage_layers);
   return StepPricer(job, map, shared).price(stage_layers);
+}
+
+CostsByStage price_passes(const Job& job, const StageMap& map, const std::vector<int>& stage_layers,
+                          SharedPrices* shared) {
+  if (job.profile || job.cluster.node_devices.size() > 1) return price_step(job, map, stage_layers, shared).stages;
+  return StepPricer(job, map, shared, StepPricer::Parts::kPasses).price_passes(stage_layers);
+}
+
+StageCosts price_memory(const Job& job, SharedPrices& shared) {
+  FLOPCAST_CHECK(!job.profile && !job.cluster.uneven() && !job.layout.offloads_activations());
+  const StageMap map = one_stage();
+  return StepPricer(job, map, &shared, StepPricer::Parts::kMemory).price_whole_model();
+}
+
+Seconds least_pass_time(const Job& job, SharedPrices& shared) {
+  FLOPCAST_CHECK(!job.profile && !job.cluster.uneven() && !job.training.finetune);
+  const StageMap map = one_stage();
+  const StageCosts costs = StepPricer(job, map, &shared, StepPricer::Parts::kLeastTime).price_whole_model();
+  return costs.forward.total() + costs.input_gradient.total() + costs.weight_gradient.total() - costs.tp_hidden;
 }
 
 Flops model_flops_per_step(const Job& job, AttentionFlops counted) {

@@ -6,10 +6,12 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "model/job.hpp"
 #include "model/layout/layout.hpp"
+#include "model/layout/rank_grid.hpp"
 #include "model/units/quantity.hpp"
 
 namespace flopcast {
@@ -26,6 +28,7 @@ struct StageMap {
   int stages() const { return static_cast<int>(rank_of_stage.size()); }
   int copies() const { return stages() / model_stages; }
   int model_stage(int stage) const { return stage % model_stages; }
+  std::vector<int> stages_of(int rank) const;  ///< ascending
 };
 
 /// One pass of one microbatch through one stage, on one rank. Communication is the exposed part: the device waits.
@@ -264,31 +267,78 @@ struct StepCosts {
 };
 
 struct ModelSections;
+struct ExpertBlocks;
 
-/// What prices of one job's layouts have in common, kept from one to the next: what a block, the embedding and the head
-/// cost. It follows from tp, cp, microbatch, sequence parallelism and recomputation, whatever pp, dp, ZeRO's stage, the
-/// batch and the schedule are; where more than these counts (experts, adapters, laws of one's own, ranks in another
-/// order, tensor grids, stalls that neighbours on other nodes cause, uneven nodes, layer profiles) nothing is kept. For
-/// jobs that are equal but for these and for pp, vpp, dp, ZeRO's stage, batch and schedule. Not for two threads at
-/// once.
+/// The prices of blocks, embedding and head, kept from one of a job's layouts to the next. They follow from Key,
+/// whatever pp, dp, ZeRO's stage, the batch, recomputation on or off and the schedule are. Jobs that share one differ
+/// in nothing else of model, cluster, training and layout but in which layers have experts, in MTP modules, and in
+/// whether gradients are reduced beside the passes. One for price_step and price_passes, one for price_memory, one for
+/// least_pass_time. Not for two threads at once. At kMost entries all are dropped.
 class SharedPrices {
  public:
+  struct Key {
+    int tp = 1;
+    int cp = 1;
+    int micro_batch_size = 1;
+    bool sequence_parallel = false;
+    GroupPlacement tensor_ranks;
+    GroupPlacement context_ranks;
+    GroupPlacement context_ring;  ///< of the context ranks, those of different inner groups
+    int ep = 1;                   ///< this and what follows: for blocks with experts
+    int expert_tensor_ranks = 1;
+    GroupPlacement expert_ranks;
+    ExpertOverlap overlap = ExpertOverlap::kNone;
+
+    auto operator<=>(const Key&) const = default;
+  };
+
+  static constexpr std::size_t kMost = 1024;
+
   SharedPrices();
   SharedPrices(const SharedPrices&) = delete;
   SharedPrices& operator=(const SharedPrices&) = delete;
   ~SharedPrices();
-  /// Where the job's are kept, at first null; null for a job of which nothing is kept.
-  std::shared_ptr<const ModelSections>* of(const Job& job);
+  /// Parts is one of the two. Null where none is kept.
+  template <class Parts>
+  std::shared_ptr<const Parts> find(const Key& key) const {
+    const auto& known = std::get<Kept<Parts>>(known_);
+    const auto parts = known.find(key);
+    return parts != known.end() ? parts->second : nullptr;
+  }
+  template <class Parts>
+  void keep(const Key& key, std::shared_ptr<const Parts> parts) {
+    auto& known = std::get<Kept<Parts>>(known_);
+    if (known.size() >= kMost && !known.contains(key)) known.clear();
+    known[key] = std::move(parts);
+  }
 
  private:
-  using Key = std::tuple<int, int, int, bool, Recompute>;
-  std::map<Key, std::shared_ptr<const ModelSections>> known_;
+  template <class Parts>
+  using Kept = std::map<Key, std::shared_ptr<const Parts>>;
+
+  std::tuple<Kept<ModelSections>, Kept<ExpertBlocks>> known_;
 };
 
 /// Prices a job operator by operator. `stage_layers` has one entry per model stage. The same with and without `shared`,
-/// to the bit.
+/// to the bit. Where more than SharedPrices::Key counts (adapters, laws of one's own, ranks in another order, tensor
+/// grids, stalls that neighbours on other nodes cause, uneven nodes, layer profiles) nothing is kept.
 StepCosts price_step(const Job& job, const StageMap& map, const std::vector<int>& stage_layers,
                      SharedPrices* shared = nullptr);
+
+/// The passes of price_step's stages, for those who do not ask what lies between and behind them. Parameters of tied
+/// tables count on either stage.
+CostsByStage price_passes(const Job& job, const StageMap& map, const std::vector<int>& stage_layers,
+                          SharedPrices* shared = nullptr);
+
+/// The whole model on one stage: only `activation`, parameters and frozen weights: the same as price_step's, without
+/// a price of any time. For layouts that do not offload activations.
+StageCosts price_memory(const Job& job, SharedPrices& shared);
+
+/// A lower bound of a microbatch's forward and backward pass through the whole model, for any experts, expert ranks, pp
+/// and recomputation. It counts computation and the collectives of tensor and context ranks. Left out: the experts'
+/// products and exchange, waits for the host, sharded weights. Expects a layout with ep 1 and without recomputation,
+/// and a job without fine-tuning.
+Seconds least_pass_time(const Job& job, SharedPrices& shared);
 
 /// Whether the products of causal attention count in full or by half. Both are called MFU: PaLM 2204.02311 and Megatron
 /// count in full, FlashAttention-2 2307.08691 and PyTorch's counters by half.

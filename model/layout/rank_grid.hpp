@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <optional>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct GroupPlacement {
   int groups_sharing_nics = 1;
 
   bool crosses_nodes() const { return nodes > 1; }
+  auto operator<=>(const GroupPlacement&) const = default;
 };
 
 /// Maps global ranks to coordinates. `layout.placement` names the axes innermost first; ranks fill nodes in order, so

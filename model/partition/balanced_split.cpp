@@ -139,14 +139,13 @@ double stage_time(const StageCosts& stage) {
   return time.value();
 }
 
-std::vector<double> stage_times(const Job& job, const StageMap& map, int layers_a_stage) {
+std::vector<double> stage_times(const Job& job, const StageMap& map, int layers_a_stage, SharedPrices* shared) {
   const std::vector<int> layers(static_cast<std::size_t>(map.model_stages), layers_a_stage);
   std::vector<double> times;
-  for (const StageCosts& stage : price_step(job, map, layers).stages) times.push_back(stage_time(stage));
+  for (const StageCosts& stage : price_passes(job, map, layers, shared)) times.push_back(stage_time(stage));
   return times;
 }
 
-// The job with all layers of one kind.
 // All layers of one kind, and nothing behind them that is priced like one.
 Job of_kind(Job job, bool experts) {
   job.model.mtp_layers = 0;
@@ -171,11 +170,11 @@ class OneStageARank {
     }
   }
 
-  std::vector<int> solve() const {
+  // The split is no dearer than `start`.
+  std::vector<int> solve(const std::vector<int>& start) const {
     const auto larger = [](double a, double b) { return std::max(a, b); };
     const auto linear = [](double time) { return time; };
-    const double busiest =
-        recurrence(std::numeric_limits<double>::infinity(), linear, larger).back()[layers_] * (1.0 + kSame);
+    const double busiest = recurrence(dearest(start), linear, larger).back()[layers_] * (1.0 + kSame);
     const auto sum = [](double a, double b) { return a + b; };
     const auto square = [](double time) { return time * time; };
     const std::vector<std::vector<double>> squares = recurrence(busiest, square, sum);
@@ -201,6 +200,16 @@ class OneStageARank {
   }
 
  private:
+  double dearest(const std::vector<int>& counts) const {
+    double time = 0.0;
+    std::size_t begin = 0;
+    for (std::size_t stage = 0; stage < counts.size(); ++stage) {
+      const std::size_t end = begin + static_cast<std::size_t>(counts[stage]);
+      time = std::max(time, stage_time(stage, begin, end));
+      begin = end;
+    }
+    return time;
+  }
   double stage_time(std::size_t stage, std::size_t begin, std::size_t end) const {
     return costs_.fixed[stage] + prefix_[stage][end] - prefix_[stage][begin];
   }
@@ -254,21 +263,26 @@ std::vector<int> improve(const SplitCosts& costs, std::vector<int> counts) {
 
 }  // namespace
 
-SplitCosts split_costs(const Job& job, const StageMap& map) {
+SplitCosts split_costs(const Job& job, const StageMap& map, SharedPrices* shared) {
   SplitCosts costs;
   costs.rank_of_stage = map.rank_of_stage;
   costs.model_stages = map.model_stages;
-  costs.fixed = stage_times(job, map, 0);
-  const std::vector<double> none = job.model.mtp_layers > 0 ? stage_times(of_kind(job, false), map, 0) : costs.fixed;
-  const std::vector<double> dense = stage_times(of_kind(job, false), map, 1);
-  const std::vector<double> experts = job.model.experts ? stage_times(of_kind(job, true), map, 1) : dense;
+  costs.fixed = stage_times(job, map, 0, shared);
+  const Job of_dense_layers = of_kind(job, false);
+  const std::vector<double> dense = stage_times(of_dense_layers, map, 1, shared);
+  const std::vector<double> none =
+      job.model.mtp_layers > 0 ? stage_times(of_dense_layers, map, 0, shared) : costs.fixed;
+  const std::vector<double> experts = job.model.experts ? stage_times(of_kind(job, true), map, 1, shared) : dense;
+  std::vector<bool> with_experts;
+  for (int layer = 0; layer < job.model.layers; ++layer) {
+    with_experts.push_back(job.model.experts && job.model.expert_layers(layer, 1) > 0);
+  }
   for (std::size_t stage = 0; stage < costs.fixed.size(); ++stage) {
-    costs.layer.emplace_back();
-    for (int layer = 0; layer < job.model.layers; ++layer) {
-      const bool with_experts = job.model.experts && job.model.expert_layers(layer, 1) > 0;
-      const double time = (with_experts ? experts : dense)[stage] - none[stage];
-      costs.layer.back().push_back(std::max(0.0, time));
-    }
+    const double of_dense = std::max(0.0, dense[stage] - none[stage]);
+    const double of_experts = std::max(0.0, experts[stage] - none[stage]);
+    std::vector<double>& layers = costs.layer.emplace_back();
+    layers.reserve(with_experts.size());
+    for (const bool has_experts : with_experts) layers.push_back(has_experts ? of_experts : of_dense);
   }
   return costs;
 }
@@ -309,7 +323,7 @@ std::vector<int> balanced_split(const SplitCosts& costs, const std::vector<int>&
   const std::size_t stages = costs.rank_of_stage.size();
   constexpr std::size_t kMostSteps = 100'000'000;
   const bool one_stage_a_rank = static_cast<std::size_t>(rank_count(costs)) == stages;
-  if (one_stage_a_rank && layers * layers * stages <= kMostSteps) return OneStageARank(costs, layers).solve();
+  if (one_stage_a_rank && layers * layers * stages <= kMostSteps) return OneStageARank(costs, layers).solve(start);
   return improve(costs, start);
 }
 

@@ -36,7 +36,7 @@ struct SplitCosts {
 /// From price_step: each stage without layers, and with one of each kind. Recomputation and the communication inside
 /// passes count; transfers between stages and the flush do not. What grows less than the layers do (weights gathered
 /// behind compute) counts as if it grew with them.
-SplitCosts split_costs(const Job& job, const StageMap& map);
+SplitCosts split_costs(const Job& job, const StageMap& map, SharedPrices* shared = nullptr);
 
 /// How good a split is, the most important first: the busiest rank sets the pace of the steady state, then its dearest
 /// chunk that of filling and draining.

@@ -93,7 +93,8 @@ std::vector<Operator> block_operators(const Transformer& model, const Layout& la
   mark_modules(operators, mlp_norm, mlp, operators.size(), kind);
   if (model.post_norms) operators.push_back(norm_operator(model, shapes, "mlp post norm"));
   operators.push_back(residual(model, shapes, stack, "mlp residual", model.biases && kind == BlockKind::kDense));
-  return training.finetune ? finetuned(std::move(operators), model, layout, training, state) : operators;
+  if (training.finetune) return finetuned(std::move(operators), model, layout, training, state);
+  return operators;
 }
 
 std::vector<Operator> embedding_operators(const Transformer& model, const Layout& layout, const Training& training) {

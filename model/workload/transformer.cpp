@@ -126,9 +126,9 @@ BlockKind Transformer::kind_of(int layer) const {
 
 int Transformer::expert_layers(int first, int count) const {
   if (!experts) return 0;
-  int found = 0;
-  for (int layer = first; layer < first + count; ++layer) found += kind_of(layer) == BlockKind::kExperts ? 1 : 0;
-  return found;
+  const int begin = std::max(first, experts->first_dense_layers);
+  const int end = first + count;
+  return begin < end ? end / experts->every - begin / experts->every : 0;
 }
 
 ParameterCounts count_parameters(const Transformer& model) {

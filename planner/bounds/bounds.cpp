@@ -1,9 +1,12 @@
 #include "planner/bounds/bounds.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <optional>
 #include <tuple>
+#include <utility>
 
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/stage_costs.hpp"
@@ -46,13 +49,14 @@ Ends ends_of(const StepCosts& uniform) {
 
 }  // namespace
 
-std::vector<int> balanced_layers(const Job& job, const StageMap& stages, const StepCosts& uniform) {
+std::vector<int> balanced_layers(const Job& job, const StageMap& stages, const StepCosts& uniform,
+                                 SharedPrices* shared) {
   const int count = stages.model_stages;
   const int layers = job.model.layers;
   if (job.training.stack.balances_by_parameters) return split_by_parameters(job.model, count);
   const std::vector<int> even = even_stage_layers(layers, count);
   const bool simple = count > 2 && stages.copies() == 1 && layers_are_alike(job) && !job.cluster.uneven();
-  if (!simple) return balanced_split(split_costs(job, stages), even);
+  if (!simple) return balanced_split(split_costs(job, stages, shared), even);
   const Ends ends = ends_of(uniform);
   using Quality = std::tuple<double, double, int>;  // dearest stage, squares, layers of the first
   std::vector<int> best;
@@ -224,7 +228,7 @@ FullestRank memory_bound(const Job& job, const ScheduleShape& shape, const StepC
   FullestRank bound;
   for (int rank = 0; rank < shape.pipeline_ranks; ++rank) {
     const RankActivations& held = shape.held[static_cast<std::size_t>(rank)];
-    const double bytes = least_rank_bytes(job, shape.stages, costs, held, shape.slices, rank);
+    const double bytes = least_rank_bytes(job, costs, held, shape.slices, rank);
     bound.bytes = std::max(bound.bytes, bytes);
     bound.share = std::max(bound.share, bytes / memory_capacity(job, rank).value());
   }
@@ -243,24 +247,10 @@ StepCosts price_for_bounds(Job& job, const StageMap& stages, const std::vector<i
 
 namespace {
 
-// All that the price of a block depends on beside what all layouts of the search share.
-using WorkKey = std::tuple<int, int, int, int, int, bool, Recompute>;
-
-WorkKey key_of(const LayoutGroup& group) {
-  return {group.tp, group.cp, group.ep, group.etp, group.micro_batch_size, group.sequence_parallel, group.recompute};
-}
-
-// Of the whole model, one microbatch.
-struct Work {
-  double seconds = 0.0;
-  double activation = 0.0;
-  double parameters = 0.0;
-  double expert_parameters = 0.0;
-  FrozenWeights frozen;
-};
-
-Work price_work(Job job, const LayoutGroup& group) {
+// Gives `job` a layout of the group's ranks with the whole model on one stage; `etp` where the group has none.
+void put_on_one_stage(Job& job, std::optional<int> etp, const LayoutGroup& group) {
   Layout& layout = job.layout;
+  layout.etp = etp;
   layout.sizes() = group.sizes();
   layout.pp = 1;
   if (group.etp > 0) layout.etp = group.etp;
@@ -274,36 +264,45 @@ Work price_work(Job job, const LayoutGroup& group) {
   layout.recompute = group.recompute;
   layout.zero = 0;
   layout.data_parallel = DataParallel::kDdp;
-  layout.stage_layers = {job.model.layers};
-  StageMap map;
-  map.rank_of_stage = {0};
-  const StepCosts costs = price_for_bounds(job, map, layout.stage_layers);
-  const StageCosts& stage = costs.stages.front();
-  const PassCost& forward = stage.forward;
-  const Seconds passes = forward.total() + stage.recompute.total() + stage.input_gradient.total() +
-                         stage.weight_gradient.total() - stage.tp_hidden - stage.pair_saved;
-  Work work;
-  work.seconds = passes.value();
-  work.activation = stage.activation.value();
-  work.parameters = stage.parameters;
-  work.expert_parameters = stage.expert_parameters;
-  work.frozen = stage.frozen;
-  return work;
+  layout.stage_layers.assign(1, job.model.layers);
 }
 
-double least_states(const Job& job, const SearchSpace& space, const LayoutGroup& group, const Work& work) {
-  Layout layout = job.layout;
-  layout.sizes() = group.sizes();
-  if (group.etp > 0) layout.etp = group.etp;
-  if (layout.data_parallel == DataParallel::kDdp) {
-    constexpr int kMostSharded = 3;
-    layout.zero = space.zero.empty() ? kMostSharded : *std::max_element(space.zero.begin(), space.zero.end());
-  }
-  const double parameters = work.parameters / group.pp;
+// Prices one microbatch through the whole model.
+StageCosts price_work(Job priced, const LayoutGroup& group, SharedPrices& shared) {
+  put_on_one_stage(priced, priced.layout.etp, group);
+  StageMap map;
+  map.rank_of_stage = {0};
+  return price_for_bounds(priced, map, priced.layout.stage_layers, &shared).stages.front();
+}
+
+Seconds pass_time(const StageCosts& stage) {
+  const PassCost& forward = stage.forward;
+  return forward.total() + stage.recompute.total() + stage.input_gradient.total() + stage.weight_gradient.total() -
+         stage.tp_hidden - stage.pair_saved;
+}
+
+// A group's memory follows from these.
+struct WorkMemory {
+  double activation = 0.0;
+  double parameters = 0.0;
+  double expert_parameters = 0.0;
   FrozenWeights frozen;
-  frozen.add(work.frozen, 1.0 / group.pp);
-  const ModelStates states = model_states(layout, job.training, parameters, work.expert_parameters / group.pp, frozen);
-  return (job.training.paged_optimizer ? states.weights + states.gradients : states.total()).value();
+};
+
+// `layout` has the group's sizes and the most sharding.
+double least_states(const Layout& layout, const Training& training, const WorkMemory& work) {
+  const double parameters = work.parameters / layout.pp;
+  FrozenWeights frozen;
+  frozen.add(work.frozen, 1.0 / layout.pp);
+  const ModelStates states = model_states(layout, training, parameters, work.expert_parameters / layout.pp, frozen);
+  return (training.paged_optimizer ? states.weights + states.gradients : states.total()).value();
+}
+
+Layout most_sharded(Layout layout, const SearchSpace& space) {
+  if (layout.data_parallel != DataParallel::kDdp) return layout;
+  constexpr int kMostSharded = 3;
+  layout.zero = space.zero.empty() ? kMostSharded : *std::max_element(space.zero.begin(), space.zero.end());
+  return layout;
 }
 
 double smallest_memory(const Job& job) {
@@ -312,33 +311,129 @@ double smallest_memory(const Job& job) {
   return smallest;
 }
 
+// Runs body(begin, end) for `count` items in parts of `size`.
+template <class Body>
+void for_parts(const ParallelFor& parallel_for, std::size_t count, std::size_t size, const Body& body) {
+  parallel_for((count + size - 1) / size,
+               [&](std::size_t part) { body(part * size, std::min(count, (part + 1) * size)); });
+}
+
 // Sums are rounded in another order than the simulator's.
 constexpr double kSafe = 1.0 - 1e-9;
 
 }  // namespace
 
-std::vector<GroupBound> bound_groups(const Job& job, const SearchSpace& space, const std::vector<LayoutGroup>& groups,
-                                     const ParallelFor& parallel_for) {
-  std::vector<GroupBound> bounds(groups.size());
-  if (job.cluster.uneven()) return bounds;
+double filled_bound(const GroupBound& bound, const ScheduleShape& shape, int microbatches) {
+  const int ranks = shape.pipeline_ranks;
+  const bool one_stage_a_rank = shape.stages.stages() == ranks && shape.stages.copies() == 1;
+  if (!one_stage_a_rank || shape.asynchronous || shape.splits_backward || shape.slices > 1) return bound.time_s;
+  const double m = microbatches;
+  const double work = bound.time_s * ranks / m;
+  return std::max(bound.time_s, kSafe * work / (1.0 - std::pow(1.0 - 1.0 / m, ranks)));
+}
+
+GroupBounds::GroupBounds(const Job& job, const SearchSpace& space, const std::vector<LayoutGroup>& groups,
+                         ParallelFor parallel_for)
+    : job_(job), space_(space), groups_(groups), parallel_for_(std::move(parallel_for)), bounds_(groups.size()) {
+  if (job.cluster.uneven()) {
+    for (GroupBound& bound : bounds_) bound.tight = true;
+    return;
+  }
+  bound_memory();
+  bound_time_loosely();
+}
+
+GroupBounds::WorkKey GroupBounds::key_of(const LayoutGroup& group) {
+  return {group.tp, group.cp, group.ep, group.etp, group.micro_batch_size, group.sequence_parallel, group.recompute};
+}
+
+double GroupBounds::time_of(const LayoutGroup& group, Seconds work) const {
+  const double rounding = 1e-9 * static_cast<double>(group.microbatches);  // passes in whole picoseconds
+  return std::max(0.0, kSafe * group.microbatches * work.value() / group.pp - rounding);
+}
+
+void GroupBounds::bound_memory() {
+  // Offloaded activations depend on the time of the passes.
+  const bool whole = job_.profile || job_.layout.offloads_activations();
+  const double capacity = smallest_memory(job_);
+  const double overhead = job_.training.stack.memory_overhead_gib * kGibibyte;
   std::map<WorkKey, std::size_t> numbers;
   std::vector<const LayoutGroup*> examples;
-  for (const LayoutGroup& group : groups) {
-    if (numbers.emplace(key_of(group), examples.size()).second) examples.push_back(&group);
+  std::vector<std::size_t> work_of_group;
+  work_of_group.reserve(groups_.size());
+  for (const LayoutGroup& group : groups_) {
+    const auto [number, fresh] = numbers.emplace(key_of(group), examples.size());
+    if (fresh) examples.push_back(&group);
+    work_of_group.push_back(number->second);
   }
-  std::vector<Work> works(examples.size());
-  parallel_for(examples.size(), [&](std::size_t index) { works[index] = price_work(job, *examples[index]); });
-  const double capacity = smallest_memory(job);
-  const double overhead = job.training.stack.memory_overhead_gib * kGibibyte;
-  for (std::size_t index = 0; index < groups.size(); ++index) {
-    const LayoutGroup& group = groups[index];
-    const Work& work = works[numbers.at(key_of(group))];
-    const double rounding = 1e-9 * static_cast<double>(group.microbatches);  // passes in whole picoseconds
-    bounds[index].time_s = std::max(0.0, kSafe * group.microbatches * work.seconds / group.pp - rounding);
-    bounds[index].bytes = kSafe * (least_states(job, space, group, work) + work.activation / group.pp + overhead);
-    bounds[index].memory_share = bounds[index].bytes / capacity;
+  std::vector<WorkMemory> works(examples.size());
+  for_parts(parallel_for_, examples.size(), 512, [&](std::size_t begin, std::size_t end) {
+    Job job = job_;
+    SharedPrices shared;
+    for (std::size_t index = begin; index < end; ++index) {
+      put_on_one_stage(job, job_.layout.etp, *examples[index]);
+      const StageCosts costs = whole ? price_work(job_, *examples[index], shared) : price_memory(job, shared);
+      works[index] = {costs.activation.value(), costs.parameters, costs.expert_parameters, costs.frozen};
+    }
+  });
+  Layout layout = most_sharded(job_.layout, space_);
+  for (std::size_t index = 0; index < groups_.size(); ++index) {
+    const LayoutGroup& group = groups_[index];
+    layout.sizes() = group.sizes();
+    layout.etp = group.etp > 0 ? group.etp : job_.layout.etp;
+    const WorkMemory& work = works[work_of_group[index]];
+    GroupBound& bound = bounds_[index];
+    bound.bytes = kSafe * (least_states(layout, job_.training, work) + work.activation / group.pp + overhead);
+    bound.memory_share = bound.bytes / capacity;
   }
-  return bounds;
+}
+
+void GroupBounds::bound_time_loosely() {
+  // Adapters, grids and laws of one's own are not bounded below: their groups wait with 0 until they are tightened.
+  if (job_.profile || job_.training.finetune || job_.training.preference || job_.laws != nullptr ||
+      job_.layout.tensor_parallel != TensorParallel::k1d) {
+    return;
+  }
+  using Key = std::tuple<int, int, int, bool>;
+  const auto key = [](const LayoutGroup& group) {
+    return Key{group.tp, group.cp, group.micro_batch_size, group.sequence_parallel};
+  };
+  std::map<Key, Seconds> works;
+  Job job = job_;
+  SharedPrices shared;
+  for (std::size_t index = 0; index < groups_.size(); ++index) {
+    LayoutGroup group = groups_[index];
+    const auto [work, fresh] = works.emplace(key(group), Seconds(0));
+    if (fresh) {
+      group.ep = 1;
+      group.recompute = Recompute::kNone;
+      put_on_one_stage(job, job_.layout.etp, group);
+      work->second = least_pass_time(job, shared);
+    }
+    bounds_[index].time_s = time_of(group, work->second);
+  }
+}
+
+void GroupBounds::tighten(const std::vector<std::size_t>& groups) {
+  std::vector<std::size_t> unknown;
+  for (const std::size_t index : groups) {
+    if (!bounds_[index].tight && works_.emplace(key_of(groups_[index]), Seconds(0)).second) unknown.push_back(index);
+  }
+  // Neighbours have prices in common.
+  std::sort(unknown.begin(), unknown.end());
+  for_parts(parallel_for_, unknown.size(), 32, [&](std::size_t begin, std::size_t end) {
+    SharedPrices shared;
+    for (std::size_t place = begin; place < end; ++place) {
+      const LayoutGroup& group = groups_[unknown[place]];
+      works_.at(key_of(group)) = pass_time(price_work(job_, group, shared));
+    }
+  });
+  for (const std::size_t index : groups) {
+    if (bounds_[index].tight) continue;
+    const LayoutGroup& group = groups_[index];
+    bounds_[index].time_s = time_of(group, works_.at(key_of(group)));
+    bounds_[index].tight = true;
+  }
 }
 
 }  // namespace flopcast

@@ -71,7 +71,8 @@ inline void serial_for(std::size_t count, const std::function<void(std::size_t i
 /// one with fewer layers in the first stage, which holds the most activations. Exact where all layers cost alike: then
 /// only how much the first and the last stage hold is open. `uniform` are the costs of the even split on `stages`.
 /// Models with two kinds of layers go to balanced_split (model/partition).
-std::vector<int> balanced_layers(const Job& job, const StageMap& stages, const StepCosts& uniform);
+std::vector<int> balanced_layers(const Job& job, const StageMap& stages, const StepCosts& uniform,
+                                 SharedPrices* shared = nullptr);
 
 /// The time no order of the shape's actions can undercut, in seconds, from the same StepCosts that the simulator reads.
 /// Of rank r, with m microbatches, load_r the sum of its passes and lowest_r the first of its stages:
@@ -101,13 +102,43 @@ struct GroupBound {
   double time_s = 0.0;
   double memory_share = 0.0;  ///< of the smallest device's memory
   double bytes = 0.0;
+  bool tight = false;
 };
+
+/// No more than the pass_bound of any member of the group with this shape, from the bound of the group. It is more than
+/// that bound where each rank has one stage of one copy, passes are whole and the step is flushed: rank r then ends its
+/// m passes no earlier than t_0 + … + t_{r-1} + m · t_r. However the work W of a microbatch is split into stage times
+/// t, the last of these ends at W / (1 - (1 - 1/m)^pp) or later.
+double filled_bound(const GroupBound& bound, const ScheduleShape& shape, int microbatches);
 
 /// Bounds of whole groups, from one price of the whole model as a single stage for all groups that differ only in dp,
 /// pp or the number of microbatches: the busiest rank computes at least the mean of all, m · work / pp, and the fullest
 /// holds at least the mean of their states at the most sharding of the space, and of one microbatch's activations.
+/// A time counts least_pass_time as work until it is tightened, which prices all of a pass. Bytes never change.
 /// Clusters of uneven nodes are not bounded this way: all bounds are 0.
-std::vector<GroupBound> bound_groups(const Job& job, const SearchSpace& space, const std::vector<LayoutGroup>& groups,
-                                     const ParallelFor& parallel_for);
+class GroupBounds {
+ public:
+  /// Borrows the first three.
+  GroupBounds(const Job& job, const SearchSpace& space, const std::vector<LayoutGroup>& groups,
+              ParallelFor parallel_for);
+  const GroupBound& operator[](std::size_t group) const { return bounds_[group]; }
+  void tighten(const std::vector<std::size_t>& groups);
+
+ private:
+  /// All that the price of a block depends on, other than the things that all layouts of the search share.
+  using WorkKey = std::tuple<int, int, int, int, int, bool, Recompute>;
+
+  static WorkKey key_of(const LayoutGroup& group);
+  double time_of(const LayoutGroup& group, Seconds work) const;
+  void bound_memory();
+  void bound_time_loosely();
+
+  const Job& job_;
+  const SearchSpace& space_;
+  const std::vector<LayoutGroup>& groups_;
+  ParallelFor parallel_for_;
+  std::map<WorkKey, Seconds> works_;
+  std::vector<GroupBound> bounds_;
+};
 
 }  // namespace flopcast

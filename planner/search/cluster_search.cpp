@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iterator>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "model/workload/transformer.hpp"
@@ -33,7 +35,7 @@ std::vector<int> GroupPrices::layers_of(const LayoutMember& member, const Schedu
       FLOPCAST_CHECK(rule != space_.splits.end());
       uniform.split = static_cast<std::uint8_t>(rule - space_.splits.begin());
       const MemberPrice& price = find_or_price(uniform, shape);
-      return balanced_layers(job_, shape.stages, price.costs);
+      return balanced_layers(job_, shape.stages, price.costs, &shared_);
     }
     case SplitRule::Kind::kUniform:
       break;
@@ -77,6 +79,7 @@ const MemberPrice& GroupPrices::of(const LayoutMember& member, const ScheduleSha
 namespace {
 
 constexpr std::size_t kGroupsAtOnce = 32;
+constexpr std::size_t kTightenedAtOnce = 128;
 constexpr std::size_t kLayoutsAtOnce = 16;
 constexpr const char* kDoesNotFit = "does not fit the memory";
 
@@ -120,7 +123,8 @@ ClusterSearch::ClusterSearch(LayoutSearch& search, const Job& job, double longes
       training_share_(training_share),
       devices_(job.cluster.devices()),
       space_(layouts_in_this_order(job, search.space_)),
-      shapes_(job.layout, search.space_) {
+      shapes_(job.layout, search.space_),
+      bounds_(job, search.space_, space_.groups, search.parallel_for_) {
   const std::vector<int>& free = search.space_.free_nodes;
   if (!free.empty()) allocations_ = usual_allocations(job.cluster, free);
   for (const LayoutGroup& group : space_.groups) {
@@ -137,10 +141,10 @@ void ClusterSearch::run() {
   search_.counts_.enumerated += space_.enumerated();
   for (const RejectedLayouts& rejected : space_.rejected) search_.count_rejected(rejected.reason, rejected.count);
   const std::int64_t simulated_before = search_.counts_.simulated;
-  bounds_ = bound_groups(job_, search_.space_, space_.groups, search_.parallel_for_);
   sort_groups();
   while (!groups_.empty() || !candidates_.empty()) {
-    const double next_group = groups_.empty() ? std::numeric_limits<double>::infinity() : groups_.back().time_s;
+    tighten_first();
+    const double next_group = groups_.empty() ? std::numeric_limits<double>::infinity() : groups_.front().time_s;
     if (!candidates_.empty() && candidates_.front().time_s < next_group) {
       simulate_candidates();
     } else {
@@ -154,7 +158,20 @@ void ClusterSearch::run() {
   search_.counts_.pruned += space_.valid - simulated - misfits_ - slow_;
 }
 
+namespace {
+
+constexpr auto kWaitsLonger = [](const auto& a, const auto& b) {
+  return a.time_s != b.time_s ? a.time_s > b.time_s : a.order > b.order;
+};
+
+}  // namespace
+
 void ClusterSearch::sort_groups() {
+  if (std::isfinite(longest_step_s_)) {
+    std::vector<std::size_t> all(space_.groups.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    bounds_.tighten(all);
+  }
   for (std::size_t index = 0; index < space_.groups.size(); ++index) {
     const auto members = static_cast<std::int64_t>(space_.members[space_.groups[index].members].size());
     const bool everything = search_.options_.simulate_everything;
@@ -167,9 +184,34 @@ void ClusterSearch::sort_groups() {
       groups_.push_back({bounds_[index].time_s, index});
     }
   }
-  std::sort(groups_.begin(), groups_.end(), [](const WaitingGroup& a, const WaitingGroup& b) {
-    return a.time_s != b.time_s ? a.time_s > b.time_s : a.group > b.group;
-  });
+  std::make_heap(groups_.begin(), groups_.end(), kWaitsLonger);
+}
+
+ClusterSearch::WaitingGroup ClusterSearch::take_group() {
+  std::pop_heap(groups_.begin(), groups_.end(), kWaitsLonger);
+  const WaitingGroup group = groups_.back();
+  groups_.pop_back();
+  return group;
+}
+
+// Tightens bounds until that of the first group is tight: only then it is the first.
+void ClusterSearch::tighten_first() {
+  // All that wait behind a group which is too slow whatever it holds are slower still.
+  if (!groups_.empty() && !search_.may_show(score(groups_.front().time_s), 0.0, devices_)) groups_.clear();
+  while (!groups_.empty() && !bounds_[groups_.front().order].tight) {
+    std::vector<std::size_t> loose;
+    while (!groups_.empty() && loose.size() < kTightenedAtOnce && !bounds_[groups_.front().order].tight) {
+      const WaitingGroup group = take_group();
+      if (search_.may_show(score(group.time_s), bounds_[group.order].memory_share, devices_)) {
+        loose.push_back(group.order);
+      }
+    }
+    bounds_.tighten(loose);
+    for (const std::size_t group : loose) {
+      groups_.push_back({bounds_[group].time_s, group});
+      std::push_heap(groups_.begin(), groups_.end(), kWaitsLonger);
+    }
+  }
 }
 
 // A group's bound is no layout's: those of the groups that miss by least are bounded one by one.
@@ -199,11 +241,11 @@ void ClusterSearch::remember_shapes(std::size_t group) {
 void ClusterSearch::open_groups() {
   std::vector<std::size_t> opened;
   while (!groups_.empty() && opened.size() < kGroupsAtOnce) {
-    const WaitingGroup group = groups_.back();
-    groups_.pop_back();
-    if (search_.may_show(score(group.time_s), bounds_[group.group].memory_share, devices_)) {
-      opened.push_back(group.group);
+    const WaitingGroup group = take_group();
+    if (search_.may_show(score(group.time_s), bounds_[group.order].memory_share, devices_)) {
+      opened.push_back(group.order);
     }
+    tighten_first();
   }
   for (const std::size_t group : opened) remember_shapes(group);
   std::vector<std::vector<Candidate>> found(opened.size());
@@ -227,6 +269,8 @@ std::vector<ClusterSearch::Candidate> ClusterSearch::bound_members(std::size_t g
   for (std::size_t index = 0; index < members.size(); ++index) {
     const LayoutMember& member = members[index];
     const ScheduleShape& shape = *shapes_.known(member.schedule, axes.pp, member.chunks, axes.microbatches);
+    const double filled = filled_bound(bounds_[group], shape, axes.microbatches);
+    if (!search_.may_show(score(filled), bounds_[group].memory_share, devices_)) continue;
     const double passes = std::max(bounds_[group].time_s, prices.pass_bound_of(member, shape));
     if (!search_.may_show(score(passes), bounds_[group].memory_share, devices_)) continue;
     const MemberPrice& price = prices.of(member, shape);
@@ -246,14 +290,6 @@ std::vector<ClusterSearch::Candidate> ClusterSearch::bound_members(std::size_t g
   }
   return candidates;
 }
-
-namespace {
-
-constexpr auto kWaitsLonger = [](const auto& a, const auto& b) {
-  return a.time_s != b.time_s ? a.time_s > b.time_s : a.order > b.order;
-};
-
-}  // namespace
 
 void ClusterSearch::miss_if_closest(const Candidate& candidate, double share, double bytes) {
   if (search_.closest_ && search_.closest_->share <= share) return;

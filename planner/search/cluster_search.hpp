@@ -55,7 +55,7 @@ class ClusterSearch {
  private:
   struct WaitingGroup {
     double time_s = 0.0;
-    std::size_t group = 0;
+    std::size_t order = 0;  ///< its place in the enumeration
   };
   /// A layout with what bounds it.
   struct Candidate {
@@ -69,6 +69,8 @@ class ClusterSearch {
   };
 
   void sort_groups();
+  void tighten_first();
+  WaitingGroup take_group();
   void open_groups();
   std::vector<Candidate> bound_members(std::size_t group) const;
   void add_candidates(std::vector<Candidate> candidates);
@@ -89,9 +91,9 @@ class ClusterSearch {
   LayoutSpace space_;
   ScheduleShapes shapes_;
   std::vector<Allocation> allocations_;
-  std::vector<GroupBound> bounds_;
+  GroupBounds bounds_;
   std::vector<std::uint64_t> first_order_;  // by group: the place of its first member in the enumeration
-  std::vector<WaitingGroup> groups_;        // best last
+  std::vector<WaitingGroup> groups_;        // a heap, best first
   std::vector<Candidate> candidates_;       // a heap, best first
   std::vector<std::size_t> misses_;         // groups whose bound does not fit
   std::int64_t misfits_ = 0;

@@ -93,7 +93,7 @@ SearchResult merge_results(const std::vector<SearchResult>& results, const Searc
 
 /// The best layouts of a job over one or several sizes of its cluster.
 ///
-/// Best first: groups of layouts (bound_groups), then layouts (time_bound, memory_bound) wait in the order of their
+/// Best first: groups of layouts (GroupBounds), then layouts (time_bound, memory_bound) wait in the order of their
 /// bounds, and are opened or simulated until no bound is as good as the last layout wanted. So the result is that of
 /// simulating everything (tested); it does not depend on the number of threads, nor do the counts.
 class LayoutSearch {

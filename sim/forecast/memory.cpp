@@ -50,11 +50,10 @@ struct HeldParameters {
   MatrixUpdates matrices;
 };
 
-HeldParameters parameters_of(const StageMap& map, const StepCosts& costs, int rank) {
+HeldParameters parameters_of(const StepCosts& costs, const std::vector<int>& stages) {
   HeldParameters parameters;
-  for (int stage = 0; stage < map.stages(); ++stage) {
+  for (const int stage : stages) {
     const std::size_t index = static_cast<std::size_t>(stage);
-    if (map.rank_of_stage[index] != rank) continue;
     parameters.all += costs.stages[index].parameters;
     parameters.experts += costs.stages[index].expert_parameters;
     parameters.frozen.add(costs.stages[index].frozen, 1.0);
@@ -140,13 +139,12 @@ Bytes Workspace::total() const {
          layer_beside + residuals;
 }
 
-Workspace workspace_of(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank) {
+Workspace workspace_of(const Job& job, const StepCosts& costs, const std::vector<int>& stages, int slices) {
   Workspace workspace;
   double parameters = 0.0;
   const Bytes context_keys = context_keys_of(job);
   const bool by_layers = job.layout.schedule.rfind("dualpipe", 0) != 0;  // whose own pairs hold both halves whole
-  for (int index = 0; index < stages.stages(); ++index) {
-    if (stages.rank_of_stage[static_cast<std::size_t>(index)] != rank) continue;
+  for (const int index : stages) {
     const StageCosts& stage = costs.stages[static_cast<std::size_t>(index)];
     const Bytes in_pass = stage.layers > 0 ? std::max(stage.gradient_buffer, context_keys) : stage.gradient_buffer;
     workspace.block = std::max(workspace.block, (stage.recompute_buffer + in_pass) / slices);
@@ -169,26 +167,24 @@ Workspace workspace_of(const Job& job, const StageMap& stages, const StepCosts& 
   return workspace;
 }
 
-StandingMemory standing_memory(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank,
+StandingMemory standing_memory(const Job& job, const StepCosts& costs, const std::vector<int>& stages, int slices,
                                int versions) {
-  const HeldParameters parameters = parameters_of(stages, costs, rank);
+  const HeldParameters parameters = parameters_of(costs, stages);
   StandingMemory standing;
   standing.states = model_states(job.layout, job.training, parameters.all, parameters.experts, parameters.frozen,
                                  &parameters.matrices);
   standing.versions = standing.states.weights * static_cast<double>(versions - 1);
-  standing.workspace = workspace_of(job, stages, costs, slices, rank).total();
+  standing.workspace = workspace_of(job, costs, stages, slices).total();
   return standing;
 }
 
 namespace {
 
-// Of a rank's stages, what one of them keeps most of.
-Bytes largest_of(const StageMap& stages, const StepCosts& costs, int rank, Bytes StageCosts::*bytes) {
+// The most that one of a rank's stages keeps.
+Bytes largest_logits(const StepCosts& costs, const std::vector<int>& stages) {
   Bytes largest;
-  for (int index = 0; index < stages.stages(); ++index) {
-    const auto place = static_cast<std::size_t>(index);
-    if (stages.rank_of_stage[place] == rank) largest = std::max(largest, costs.stages[place].*bytes);
-  }
+  for (const int stage : stages)
+    largest = std::max(largest, costs.stages[static_cast<std::size_t>(stage)].saved_logits);
   return largest;
 }
 
@@ -234,10 +230,10 @@ int weight_versions(const PreparedStep& step, int rank) {
 
 }  // namespace
 
-RankSum rank_memory(const Job& job, const StageMap& stages, const StepCosts& costs, const RankActivations& held,
-                    int slices, int rank, int versions) {
-  StandingMemory standing = standing_memory(job, stages, costs, slices, rank, versions);
-  const Bytes logits = largest_of(stages, costs, rank, &StageCosts::saved_logits);
+RankSum rank_memory(const Job& job, const StepCosts& costs, const RankActivations& held, int slices, int rank,
+                    int versions) {
+  StandingMemory standing = standing_memory(job, costs, held.stages, slices, versions);
+  const Bytes logits = largest_logits(costs, held.stages);
   const Bytes capacity = memory_capacity(job, rank);
   RankSum sum{sum_of(job, costs, standing, held, logits, slices), standing.total(), Bytes(0)};
   if (job.training.paged_optimizer) {
@@ -253,11 +249,10 @@ RankSum rank_memory(const Job& job, const StageMap& stages, const StepCosts& cos
   return sum;
 }
 
-double least_rank_bytes(const Job& job, const StageMap& stages, const StepCosts& costs, const RankActivations& held,
-                        int slices, int rank) {
-  const StandingMemory standing = standing_memory(job, stages, costs, slices, rank, 1);
+double least_rank_bytes(const Job& job, const StepCosts& costs, const RankActivations& held, int slices, int rank) {
+  const StandingMemory standing = standing_memory(job, costs, held.stages, slices, 1);
   const Stack& stack = job.training.stack;
-  const double logits = largest_of(stages, costs, rank, &StageCosts::saved_logits).value() / slices;
+  const double logits = largest_logits(costs, held.stages).value() / slices;
   const double base = standing.total().value();
   const double activations = peak_bytes(base, costs, held, slices) - base;
   // Where a further activation of a stage takes less than the slack that it takes off with the logits, a rank that
@@ -280,7 +275,7 @@ MemoryResult step_memory(const PreparedStep& step) {
   MemoryResult result;
   result.capacity_gib = gibibytes(memory_capacity(step.job, 0));
   for (int rank = 0; rank < step.program.rank_count(); ++rank) {
-    const RankMemoryResult memory = rank_memory(step.job, step.stages, step.costs, held[static_cast<std::size_t>(rank)],
+    const RankMemoryResult memory = rank_memory(step.job, step.costs, held[static_cast<std::size_t>(rank)],
                                                 step.program.slices_per_microbatch, rank, weight_versions(step, rank))
                                         .memory;
     result.peak_gib = std::max(result.peak_gib, memory.total_gib);
@@ -300,15 +295,16 @@ std::vector<RankMemory> memory_over_time(const PreparedStep& step, const Timelin
   const std::vector<RankActivations> held = held_activations(step.program);
   std::vector<RankMemory> memory;
   for (int rank = 0; rank < step.program.rank_count(); ++rank) {
-    const RankSum sum = rank_memory(step.job, step.stages, step.costs, held[static_cast<std::size_t>(rank)], slices,
-                                    rank, weight_versions(step, rank));
+    const RankSum sum = rank_memory(step.job, step.costs, held[static_cast<std::size_t>(rank)], slices, rank,
+                                    weight_versions(step, rank));
     memory.push_back(memory_over_time(timeline, rank, sum.standing.value(), held_bytes));
   }
   return memory;
 }
 
 std::vector<MemoryPart> workspace_parts(const PreparedStep& step, int rank) {
-  const Workspace workspace = workspace_of(step.job, step.stages, step.costs, step.program.slices_per_microbatch, rank);
+  const Workspace workspace =
+      workspace_of(step.job, step.costs, step.stages.stages_of(rank), step.program.slices_per_microbatch);
   const bool full = step.job.layout.recompute == Recompute::kFull;
   const std::string group = memory_term(&RankMemoryResult::workspace_gib).name;
   MemoryPart of_pass{group, "gradients of the logits", workspace.logits};

@@ -31,7 +31,8 @@ struct Workspace {
   Bytes total() const;
 };
 
-Workspace workspace_of(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank);
+/// `stages` are a rank's.
+Workspace workspace_of(const Job& job, const StepCosts& costs, const std::vector<int>& stages, int slices);
 
 /// What a pipeline rank holds beside activations.
 struct StandingMemory {
@@ -40,8 +41,8 @@ struct StandingMemory {
   Bytes workspace;
   Bytes total() const { return states.total() + versions + workspace; }
 };
-/// From the costs alone. `versions` of the weights are kept.
-StandingMemory standing_memory(const Job& job, const StageMap& stages, const StepCosts& costs, int slices, int rank,
+/// `stages` are a rank's, which keeps `versions` of their weights.
+StandingMemory standing_memory(const Job& job, const StepCosts& costs, const std::vector<int>& stages, int slices,
                                int versions);
 
 /// What a pipeline rank needs at its fullest moment: the only place that sums a rank's memory.
@@ -71,11 +72,10 @@ struct RankSum {
 ///   shown        what nvidia-smi prints: reserved and the stack's memory_overhead, for the CUDA context, communication
 ///                buffers and, where a stack has no allocator_slack, fragmentation
 /// It fits where every rank's `shown` does: the device has to hold the overhead as well.
-RankSum rank_memory(const Job& job, const StageMap& stages, const StepCosts& costs, const RankActivations& held,
-                    int slices, int rank, int versions);
+RankSum rank_memory(const Job& job, const StepCosts& costs, const RankActivations& held, int slices, int rank,
+                    int versions);
 /// The same of activations that may be fewer than the program's: no more than rank_memory of those that it holds.
-double least_rank_bytes(const Job& job, const StageMap& stages, const StepCosts& costs, const RankActivations& held,
-                        int slices, int rank);
+double least_rank_bytes(const Job& job, const StepCosts& costs, const RankActivations& held, int slices, int rank);
 
 /// Of all pipeline ranks of a priced step.
 MemoryResult step_memory(const PreparedStep& step);

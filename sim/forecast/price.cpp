@@ -214,7 +214,7 @@ void add_paging(PreparedStep& step) {
   Bytes most;
   const std::vector<RankActivations> held = held_activations(step.program);
   for (int rank = 0; rank < step.job.layout.pp; ++rank) {
-    const Bytes paged = rank_memory(step.job, step.stages, step.costs, held[static_cast<std::size_t>(rank)],
+    const Bytes paged = rank_memory(step.job, step.costs, held[static_cast<std::size_t>(rank)],
                                     step.program.slices_per_microbatch, rank, 1)
                             .paged;
     if (paged <= Bytes(0)) continue;

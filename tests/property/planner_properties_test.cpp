@@ -73,9 +73,9 @@ TEST(PlannerProperties, BoundsHoldForEveryScheduleAndLayout) {
     const PlanQuestion question = drawn_question(random);
     const LayoutSpace space = enumerate_layouts(question.job, question.space);
     if (space.groups.empty()) continue;
-    const std::vector<GroupBound> groups = bound_groups(question.job, question.space, space.groups, serial_for);
-    ScheduleShapes shapes(question.job.layout, question.space);
     SharedPrices of_question;
+    GroupBounds groups(question.job, question.space, space.groups, serial_for);
+    ScheduleShapes shapes(question.job.layout, question.space);
     for (int repeat = 0; repeat < 30; ++repeat) {
       const Drawn drawn = draw(space, random);
       const ScheduleShape& shape =
@@ -101,7 +101,11 @@ TEST(PlannerProperties, BoundsHoldForEveryScheduleAndLayout) {
       const std::string what = job.layout.schedule + " pp " + std::to_string(job.layout.pp) + " v " +
                                std::to_string(*job.layout.vpp) + " m " + std::to_string(job.layout.microbatches()) +
                                " zero " + std::to_string(job.layout.zero) + " round " + std::to_string(round);
+      const double loose = groups[drawn.index].time_s;
+      groups.tighten({drawn.index});
+      ASSERT_LE(loose, groups[drawn.index].time_s) << what;
       ASSERT_LE(groups[drawn.index].time_s, simulated) << what;
+      ASSERT_LE(filled_bound(groups[drawn.index], shape, drawn.group.microbatches), passes * (1.0 + 1e-12)) << what;
       ASSERT_LE(passes, simulated) << what;
       ASSERT_LE(bound, simulated) << what;
       ASSERT_LE(passes, bound * (1.0 + 1e-12)) << what;

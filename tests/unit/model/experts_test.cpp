@@ -34,6 +34,51 @@ StepCosts costs_of(const Job& job, const std::vector<int>& layers) {
 }
 
 // Two all-to-alls forward and two backward of b·s·k·h·(ep-1)/ep elements (notes of GShard 2006.16668).
+// Prices do not depend on the jobs that were priced before, here of the same model with other kinds of layers.
+TEST(Experts, SharedPricesAreThoseOfTheJobAlone) {
+  const Job job = job_from(moe_job(R"({"name": "deepseek-v3", "mtp_layers": 1})", R"({"ep": 8, "tp": 2,
+                                       "etp": 1, "sequence_parallel": true, "recompute": "full", "global_batch_size": 64})"));
+  StageMap map;
+  map.rank_of_stage = {0};
+  SharedPrices shared;
+  SharedPrices of_memory;
+  for (const int first_dense : {3, 61, 0, 61, 3}) {
+    for (const int modules : {0, 1}) {
+      Job other = job;
+      other.model.experts->first_dense_layers = first_dense;
+      other.model.mtp_layers = modules;
+      const StageCosts alone = price_step(other, map, {61}).stages.front();
+      const StageCosts with_others = price_step(other, map, {61}, &shared).stages.front();
+      ASSERT_EQ(with_others.forward.total(), alone.forward.total()) << first_dense << " " << modules;
+      ASSERT_EQ(with_others.input_gradient.total(), alone.input_gradient.total()) << first_dense << " " << modules;
+      ASSERT_EQ(with_others.parameters, alone.parameters) << first_dense << " " << modules;
+      const StageCosts memory = price_memory(other, of_memory);
+      ASSERT_EQ(memory.activation, alone.activation) << first_dense << " " << modules;
+      ASSERT_EQ(memory.parameters, alone.parameters) << first_dense << " " << modules;
+      ASSERT_EQ(memory.expert_parameters, alone.expert_parameters) << first_dense << " " << modules;
+    }
+  }
+}
+
+TEST(Experts, LayersAreCountedAsTheyAre) {
+  Transformer model;
+  model.layers = 13;
+  model.experts.emplace();
+  for (int dense = 0; dense <= 14; ++dense) {
+    for (int every = 1; every <= 14; ++every) {
+      model.experts->first_dense_layers = dense;
+      model.experts->every = every;
+      for (int first = 0; first <= 13; ++first) {
+        int found = 0;
+        for (int count = 0; first + count <= 13; ++count) {
+          ASSERT_EQ(model.expert_layers(first, count), found) << dense << " " << every << " " << first << " " << count;
+          found += model.kind_of(first + count) == BlockKind::kExperts ? 1 : 0;
+        }
+      }
+    }
+  }
+}
+
 TEST(Experts, ExchangeWhatGShardCounts) {
   const Job job = job_from(moe_job(R"("mixtral-8x7b")", R"({"ep": 8, "global_batch_size": 32})"));
   const StepCosts costs = costs_of(job, {32});
