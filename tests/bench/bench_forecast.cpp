@@ -1,6 +1,7 @@
 // How long a forecast takes in process, and what it is made of: google-benchmark's flags apply (--benchmark_filter …).
-// Before the benchmarks it prints the memory per action and the allocations of the engine's inner loop; with
-// --chart FILE it also writes the time per action from 10^3 to 10^7 actions as an SVG.
+// Before the benchmarks it prints the memory per action, the allocations of the engine's inner loop, and a whole
+// forecast next to the time and memory of a layout. With --chart FILE it also writes the time per action from 10^3 to
+// 10^7 actions as an SVG.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -16,7 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "api/flopcast.hpp"
 #include "model/job/read_job.hpp"
+#include "sim/forecast/evaluate.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"
@@ -43,26 +46,55 @@ Job large_job() {
   return job_of(128, {{"tp", 8}, {"pp", 16}, {"dp", 8}, {"global_batch_size", 1536}});
 }
 
-// What a planner walks over: every tp, pp and microbatch size on 1,024 devices, in no helpful order.
-std::vector<Job> shuffled_jobs() {
-  std::vector<Job> jobs;
-  for (const int tp : {1, 2, 4, 8}) {
-    for (const int pp : {1, 2, 4, 8, 16, 32}) {
-      for (const int mbs : {1, 2, 4}) {
-        if (1536 % (1024 / tp / pp * mbs) != 0) continue;
-        for (const char* recompute : {"none", "selective", "full"}) {
-          jobs.push_back(job_of(128, {{"tp", tp},
-                                      {"pp", pp},
-                                      {"micro_batch_size", mbs},
-                                      {"recompute", recompute},
-                                      {"sequence_parallel", tp > 1},
-                                      {"global_batch_size", 1536}}));
+// One layout of GPT-3 175B on 1,024 GPUs, as columns of LayoutPricer.
+struct PricedLayout {
+  std::vector<std::pair<std::string, int>> columns;
+  std::string schedule;
+};
+
+// Distinct layouts of a planner's walk, in no helpful order, with `microbatches` a pipeline or (0) as many as a
+// batch of 1,536 sequences leaves.
+std::vector<PricedLayout> shuffled_layouts(const std::string& schedule, int microbatches) {
+  constexpr std::size_t kCount = 480;
+  std::vector<PricedLayout> layouts;
+  const auto add = [&](int tp, int pp, int mbs) {
+    const int replicas = 1024 / tp / pp;
+    const int batch = microbatches > 0 ? microbatches * replicas * mbs : 1536;
+    const bool interleaves = schedule != "1f1b";
+    if (batch % (replicas * mbs) != 0 || (interleaves && (pp == 1 || batch / replicas / mbs % pp != 0))) return;
+    for (const int recompute : {0, 1, 2}) {
+      for (const int zero : {0, 1}) {
+        for (const int sequence_parallel : {0, 1}) {
+          if (tp == 1 && sequence_parallel == 1) continue;
+          layouts.push_back({{{"tp", tp},
+                              {"pp", pp},
+                              {"micro_batch_size", mbs},
+                              {"global_batch_size", batch},
+                              {"recompute", recompute},
+                              {"sequence_parallel", sequence_parallel},
+                              {"zero", zero}},
+                             schedule});
         }
       }
     }
+  };
+  for (const int tp : {1, 2, 4, 8}) {
+    for (const int pp : {1, 2, 4, 8, 16, 32}) {
+      for (const int mbs : {1, 2, 3, 4, 6}) add(tp, pp, mbs);
+    }
   }
-  std::shuffle(jobs.begin(), jobs.end(), std::mt19937(7));
-  return jobs;
+  std::shuffle(layouts.begin(), layouts.end(), std::mt19937(7));
+  if (layouts.size() > kCount) layouts.resize(kCount);
+  return layouts;
+}
+
+Job job_with(const PricedLayout& layout) {
+  nlohmann::json given;
+  for (const auto& [name, value] : layout.columns) given[name] = value;
+  given["recompute"] = std::vector<const char*>{"none", "selective", "full"}[given["recompute"].get<std::size_t>()];
+  given["sequence_parallel"] = given["sequence_parallel"] == 1;
+  given["schedule"] = layout.schedule;
+  return job_of(128, given);
 }
 
 void whole_forecast(benchmark::State& state) {
@@ -115,17 +147,99 @@ void measure_timeline(benchmark::State& state) {
 }
 BENCHMARK(measure_timeline)->Unit(benchmark::kMicrosecond);
 
-// Caches and branch predictors cannot learn one layout by heart: the mean over a planner's walk.
-void shuffled_layouts(benchmark::State& state) {
-  const std::vector<Job> jobs = shuffled_jobs();
-  std::size_t next = 0;
-  for (auto step : state) {
-    benchmark::DoNotOptimize(forecast(jobs[next], no_files).result.iteration.time_s);
-    next = (next + 1) % jobs.size();
-  }
-  state.counters["layouts"] = static_cast<double>(jobs.size());
+double microseconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
 }
-BENCHMARK(shuffled_layouts)->Unit(benchmark::kMicrosecond);
+
+struct Costs {
+  std::vector<double> microseconds;
+  std::size_t allocations = 0;
+};
+
+template <class Question>
+Costs cost_of_each(std::size_t count, const Question& ask) {
+  Costs costs;
+  costs.microseconds.reserve(count);
+  const std::size_t before = allocation_count();
+  for (std::size_t index = 0; index < count; ++index) {
+    const auto begin = std::chrono::steady_clock::now();
+    ask(index);
+    costs.microseconds.push_back(microseconds_since(begin));
+  }
+  costs.allocations = (allocation_count() - before) / count;
+  return costs;
+}
+
+double print_row(const char* name, Costs costs, double other) {
+  std::sort(costs.microseconds.begin(), costs.microseconds.end());
+  const double median = costs.microseconds[costs.microseconds.size() / 2];
+  std::printf("%-66s %4zu %9.1f %9.1f %8zu", name, costs.microseconds.size(), median, costs.microseconds.back(),
+              costs.allocations);
+  if (other > 0.0) std::printf(" %8.2f", other / median);
+  std::printf("\n");
+  return median;
+}
+
+JobInput job_to_price() {
+  JobInput input;
+  input.text = nlohmann::json({{"model", "gpt3-175b"},
+                               {"cluster", {{"name", "dgx-a100-80g"}, {"nodes", 128}}},
+                               {"layout", {{"global_batch_size", 1536}}},
+                               {"training", {{"stack", "megatron-2022"}, {"precision", "bf16"}}}})
+                   .dump();
+  return input;
+}
+
+// Caches and branch predictors cannot learn one layout by heart: each layout is asked for once.
+void compare_forecast_and_price() {
+  constexpr int kManyMicrobatches = 8192;
+  std::printf("%-66s %4s %9s %9s %8s %8s\n", "GPT-3 175B on 1,024 GPUs, each layout once, read before", "of",
+              "median us", "most us", "allocs", "ratio");
+  std::vector<Job> jobs;
+  for (const PricedLayout& layout : shuffled_layouts("1f1b", 0)) jobs.push_back(job_with(layout));
+  const double whole =
+      print_row("1f1b: forecast with timeline",
+                cost_of_each(jobs.size(),
+                             [&](std::size_t index) {
+                               benchmark::DoNotOptimize(forecast(jobs[index], no_files).result.iteration.time_s);
+                             }),
+                0.0);
+  print_row("1f1b: time and memory, nothing kept from other layouts",
+            cost_of_each(jobs.size(),
+                         [&](std::size_t index) {
+                           PreparedStep step = prepare_as_it_repeats(jobs[index], no_files);
+                           price(step);
+                           benchmark::DoNotOptimize(evaluate(step, Detail::kTime).time_s);
+                         }),
+            whole);
+  for (const char* schedule : {"1f1b", "interleaved:3"}) {
+    for (const int microbatches : {0, kManyMicrobatches}) {
+      const std::vector<PricedLayout> layouts = shuffled_layouts(schedule, microbatches);
+      LayoutPricer pricer(job_to_price());
+      const std::string name =
+          std::string(schedule) + ": time and memory, orders of schedules kept" + (microbatches > 0 ? ", m 8,192" : "");
+      print_row(
+          name.c_str(),
+          cost_of_each(layouts.size(),
+                       [&](std::size_t index) {
+                         benchmark::DoNotOptimize(pricer.price(layouts[index].columns, layouts[index].schedule).time_s);
+                       }),
+          whole);
+    }
+  }
+}
+
+// Schedules whose time is not shifted from fewer microbatches: they are played whole, however many there are.
+void list_schedules_played_whole() {
+  std::printf("played whole, since no period of their order is known:");
+  for (const ScheduleInfo& info : schedule_catalogue()) {
+    Job job = large_job();
+    job.layout.schedule = info.name;
+    job.layout.global_batch_size = 512 * job.layout.dp * job.layout.micro_batch_size;
+    if (!prepare_as_it_repeats(std::move(job), no_files).repetition) std::printf(" %s", std::string(info.name).c_str());
+  }
+  std::printf("\n");
+}
 
 Program alternating(int ranks, int microbatches) {
   ScheduleRequest request;
@@ -213,6 +327,8 @@ int main(int argc, char** argv) {
     }
   }
   const bool allocation_free = report_memory();
+  compare_forecast_and_price();
+  list_schedules_played_whole();
   if (!chart.empty()) {
     std::ofstream file(chart);
     file << scaling_chart(measure_scaling());
