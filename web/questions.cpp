@@ -342,11 +342,18 @@ std::string exported(const nlohmann::json& question) {
   return Json({{"text", answer}}).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+std::string error_json(const Diagnostic& diagnostic) {
+  const Json json = {{"error",
+                      {{"field", diagnostic.field},
+                       {"problem", diagnostic.problem},
+                       {"where", diagnostic.where},
+                       {"help", diagnostic.help}}}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 // As `flopcast plan` does, with its defaults.
 std::string planned(const nlohmann::json& question) {
-  constexpr double kUsualLimit = 0.95;  // of the memory
   constexpr int kRanked = 10;
-  constexpr int kEquals = 3;  // of layouts that are equal one is shown
   ImportedJob imported;
   const nlohmann::json root = root_of(question, imported);
   if (!root.is_object()) throw ConfigError({"job", "is no JSON object", "", "see web/questions.hpp"});
@@ -361,18 +368,16 @@ std::string planned(const nlohmann::json& question) {
   }
   answer.options.nodes = {asked.job.cluster.nodes};
   answer.options.interruptions = Interruptions();
-  answer.options.search.ranked = kRanked * kEquals;
-  for (const double limit : {kUsualLimit, 1.0}) {
-    answer.options.search.memory_limit = limit;
-    answer.search = plan(asked.job, asked.space, answer.options, serial_for);
-    if (!answer.search.ranked.empty()) break;
-  }
+  answer.options.search.ranked = kRanked;
+  if (const auto endless = endless_run(asked.job, answer.options)) return error_json(*endless);
+  const auto search = [&asked](const PlanOptions& options) {
+    return plan(asked.job, asked.space, options, serial_for);
+  };
+  answer.search = *search_with_room(answer.options, std::nullopt, search, answer.notes);
   if (answer.search.ranked.empty()) {
     const Refusal refusal = nearest_feasible(asked.job, asked.space, answer.options, answer.search, serial_for);
     throw NegativeAnswer(fmt::format("no layout {}; {}", refusal.missed, fmt::join(refusal.changes, "; ")));
   }
-  settle_ranking(kRanked, answer.search.ranked);
-  answer.options.search.ranked = kRanked;
   const auto entries_of = [&root](const std::vector<PlannedLayout>& layouts) {
     std::vector<PlanEntry> entries;
     for (const PlannedLayout& one : layouts) {
@@ -406,15 +411,6 @@ std::string answer_valid(const nlohmann::json& question) {
   if (ask == "export") return exported(question);
   throw ConfigError(
       {"ask", fmt::format("nothing is known about \"{}\"", ask), "", "valid: simulate, view, plan, export, names"});
-}
-
-std::string error_json(const Diagnostic& diagnostic) {
-  const Json json = {{"error",
-                      {{"field", diagnostic.field},
-                       {"problem", diagnostic.problem},
-                       {"where", diagnostic.where},
-                       {"help", diagnostic.help}}}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace

@@ -50,21 +50,6 @@ std::vector<PlanEntry> entries_of(const LoadedJob& loaded, const std::vector<Pla
   return entries;
 }
 
-// Before anything is searched: on the fewest GPUs asked about failures are rarest.
-void require_an_end(const Job& job, const PlanOptions& options) {
-  if (!job.training.tokens || !options.interruptions) return;
-  const Interruptions& interruptions = *options.interruptions;
-  const int devices = on_nodes(job, options.nodes.front()).cluster.devices();
-  const Goodput goodput = goodput_of(interruptions, devices);
-  if (goodput.finishes()) return;
-  throw NegativeAnswer(fmt::format(
-      "error: the run never finishes: a failure every {} on {} GPUs, {} for each checkpoint and {} for each restart "
-      "leave less than 1 % of the time to train\n"
-      "  help: --mtbf is the mean time between failures of one GPU; of the whole cluster it is that over {}",
-      time_in_days(interruptions.gpu_mtbf_s / devices), devices, time_in_days(interruptions.checkpoint_s),
-      time_in_days(interruptions.restart_s), devices));
-}
-
 void require_free_nodes(const LoadedJob& loaded, const SearchSpace& space, const PlanOptions& options) {
   const auto most = static_cast<std::size_t>(options.nodes.back());
   if (space.free_nodes.empty() || space.free_nodes.size() >= most) return;
@@ -219,7 +204,7 @@ std::vector<MethodOnGpus> plan_methods(const LoadedJob& loaded, const Job& job, 
       keep_runnable(question.job, flags.chooses_schedules(), question.space);
       PlanOptions options = flags.options(question.job, asked);
       options.nodes = {question.job.cluster.nodes};
-      options.search.memory_limit = flags.memory_limit();
+      options.search.memory_limit = flags.memory_limit().value_or(kRoomyMemory);
       const SearchResult found = plan(question.job, question.space, options, parallel_for);
       all.push_back({method, gpus, found.ranked.empty() ? std::nullopt : std::optional(found.ranked.front())});
     }
@@ -232,7 +217,6 @@ Table methods_table(const std::vector<MethodOnGpus>& all, const Job& job, const 
   Table table;
   table.title = fmt::format("{} on GPUs of {}: the best step and its memory", job.model.name, job.cluster.name);
   table.columns = {text_column("method")};
-  constexpr double kTight = 0.95;
   for (const MethodOnGpus& one : all) {
     if (one.method == all.front().method) {
       table.columns.push_back({fmt::format("{} GPU{}", one.gpus, one.gpus > 1 ? "s" : ""), Align::kLeft,
@@ -243,11 +227,11 @@ Table methods_table(const std::vector<MethodOnGpus>& all, const Job& job, const 
     table.rows.back().push_back(!best ? "no"
                                       : fmt::format("{}, {:.1f} GiB{}", time_in_seconds(best->time_s),
                                                     gibibytes(Bytes(best->memory_bytes)),
-                                                    best->memory_share > kTight ? " (tight)" : ""));
+                                                    best->memory_share > kRoomyMemory ? " (tight)" : ""));
   }
   table.notes.push_back(fmt::format("of {:.0f} GiB each; no: no layout fits{}",
                                     gibibytes(job.cluster.device.memory_capacity),
-                                    flags.has_headroom() ? "" : " with 5 % of the memory to spare"));
+                                    flags.memory_limit() ? "" : " with 5 % of the memory to spare"));
   return table;
 }
 
@@ -382,28 +366,21 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
   answer.options = flags.options(question.job, job);
   answer.notes = std::move(search_notes);
   answer.verbose = flags.verbose();
-  require_an_end(question.job, answer.options);
+  if (const auto endless = endless_run(question.job, answer.options)) {
+    throw NegativeAnswer(fmt::format("error: {}\n  help: {}", endless->problem, endless->help));
+  }
   require_free_nodes(loaded, question.space, answer.options);
-  // Of layouts that are equal one is shown.
-  const int wanted = answer.options.search.ranked;
-  constexpr int kEquals = 3;
-  answer.options.search.ranked *= kEquals;
-  answer.options.search.memory_limit = flags.memory_limit();
   const std::unique_ptr<PartialRows> rows =
       crew.shares ? rows_beside(output.file(), loaded.root, "plan", arguments, crew) : nullptr;
-  std::optional<SearchResult> found = rows
-                                          ? search_together(loaded, question, answer.options, *rows, crew, parallel_for)
-                                          : search_alone(question, answer.options, parallel_for, streams);
+  // Processes share the first search alone: what they wrote of it has another limit than the second.
+  bool shared = rows != nullptr;
+  const auto search = [&](const PlanOptions& options) -> std::optional<SearchResult> {
+    if (std::exchange(shared, false)) return search_together(loaded, question, options, *rows, crew, parallel_for);
+    return search_alone(question, options, parallel_for, streams);
+  };
+  std::optional<SearchResult> found = search_with_room(answer.options, flags.memory_limit(), search, answer.notes);
   if (!found) return 0;
   answer.search = std::move(*found);
-  if (answer.search.ranked.empty() && !flags.has_headroom()) {
-    answer.options.search.memory_limit = 1.0;
-    answer.search = search_alone(question, answer.options, parallel_for, streams);
-    if (!answer.search.ranked.empty())
-      answer.notes.emplace_back("nothing fits with 5 % of the memory to spare: what is shown may run out of it");
-  }
-  settle_ranking(static_cast<std::size_t>(wanted), answer.search.ranked);
-  answer.options.search.ranked = wanted;
   if (answer.search.ranked.empty()) {
     if (rows) rows->remove();
     refuse(question, answer, parallel_for);

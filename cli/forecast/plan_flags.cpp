@@ -91,9 +91,8 @@ std::vector<std::string> PlanFlags::not_of_methods() const {
   return given;
 }
 
-double PlanFlags::memory_limit() const {
-  constexpr double kUsualHeadroom = 0.05;
-  if (!headroom_) return 1.0 - kUsualHeadroom;
+std::optional<double> PlanFlags::memory_limit() const {
+  if (!headroom_) return std::nullopt;
   const bool is_percent = headroom_->ends_with('%');
   const auto number = parse_number(is_percent ? headroom_->substr(0, headroom_->size() - 1) : *headroom_);
   const double share = number.value_or(-1.0) / (is_percent ? 100.0 : 1.0);

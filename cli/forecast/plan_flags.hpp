@@ -23,9 +23,8 @@ class PlanFlags {
   bool chooses_schedules() const { return schedules_.has_value(); }
   /// Also what no program runs.
   bool is_research() const { return schedules_ && lower_case(*schedules_) == "all"; }
-  /// The share of the memory that layouts may take, and whether the user said so.
-  double memory_limit() const;
-  bool has_headroom() const { return headroom_.has_value(); }
+  /// The share of the memory that layouts may take; nothing without --headroom.
+  std::optional<double> memory_limit() const;
   bool verbose() const { return verbose_; }
   bool methods() const { return methods_; }
   /// The flags given that --methods, which fixes the GPUs and shows the best layouts alone, has no use for.

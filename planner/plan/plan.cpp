@@ -1,11 +1,15 @@
 #include "planner/plan/plan.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 
 namespace flopcast {
 
@@ -105,6 +109,73 @@ SearchResult plan(const Job& job, const SearchSpace& space, const PlanOptions& o
     if (sized.ends_with(parts.back())) break;
   }
   return sized.merge(parts);
+}
+
+std::optional<Diagnostic> endless_run(const Job& job, const PlanOptions& options) {
+  if (!job.training.tokens || !options.interruptions) return std::nullopt;
+  const Interruptions& interruptions = *options.interruptions;
+  const int devices = on_nodes(job, options.nodes.front()).cluster.devices();
+  const Goodput goodput = goodput_of(interruptions, devices);
+  if (goodput.finishes()) return std::nullopt;
+  return Diagnostic{
+      "training.tokens",
+      fmt::format("the run never finishes: a failure every {} on {} GPUs, {} for each checkpoint and {} for each "
+                  "restart leave less than 1 % of the time to train",
+                  time_in_days(interruptions.gpu_mtbf_s / devices), devices, time_in_days(interruptions.checkpoint_s),
+                  time_in_days(interruptions.restart_s)),
+      "",
+      fmt::format("--mtbf is the mean time between failures of one GPU; of the whole cluster it is that over {}",
+                  devices)};
+}
+
+namespace {
+
+void settle_ranking(std::size_t wanted, std::vector<PlannedLayout>& ranked) {
+  constexpr double kEqual = 1e-9;
+  const auto is_close = [](double a, double b, double share) { return std::abs(a - b) <= share * std::abs(a); };
+  std::vector<PlannedLayout> kept;
+  for (PlannedLayout& one : ranked) {
+    const auto as_fast = std::find_if(kept.begin(), kept.end(), [&](const PlannedLayout& other) {
+      return other.devices == one.devices && is_close(other.time_s, one.time_s, kEqual);
+    });
+    if (as_fast == kept.end()) {
+      kept.push_back(std::move(one));
+    } else if (one.memory_share < as_fast->memory_share * (1.0 - kEqual)) {
+      *as_fast = std::move(one);
+    }
+  }
+  const auto complexity = [](const PlannedLayout& one) {
+    return std::tuple(!one.layout.stage_layers.empty(), one.layout.vpp.value_or(1), one.layout.cp, one.layout.pp);
+  };
+  constexpr double kNoise = 0.002;
+  auto simplest = kept.begin();
+  for (auto one = kept.begin(); one != kept.end(); ++one) {
+    const bool alike = one->devices == kept.front().devices && one->time_s <= kept.front().time_s * (1.0 + kNoise);
+    if (alike && complexity(*one) < complexity(*simplest)) simplest = one;
+  }
+  if (simplest != kept.end()) std::rotate(kept.begin(), simplest, simplest + 1);
+  if (kept.size() > wanted) kept.resize(wanted);
+  ranked = std::move(kept);
+}
+
+}  // namespace
+
+std::optional<SearchResult> search_with_room(PlanOptions& options, std::optional<double> memory_limit,
+                                             const Search& search, std::vector<std::string>& notes) {
+  const int wanted = options.search.ranked;
+  constexpr int kEquals = 3;  // of layouts that are equal one is left
+  options.search.ranked = wanted * kEquals;
+  options.search.memory_limit = memory_limit.value_or(kRoomyMemory);
+  std::optional<SearchResult> found = search(options);
+  if (found && found->ranked.empty() && !memory_limit) {
+    options.search.memory_limit = 1.0;
+    found = search(options);
+    if (found && !found->ranked.empty())
+      notes.emplace_back("nothing fits with 5 % of the memory to spare: what is shown may run out of it");
+  }
+  if (found) settle_ranking(static_cast<std::size_t>(wanted), found->ranked);
+  options.search.ranked = wanted;
+  return found;
 }
 
 std::optional<double> device_watts(const Cluster& cluster) {

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "import/programs/launch.hpp"
 #include "model/config/document.hpp"
 #include "planner/search/search.hpp"
@@ -36,6 +38,24 @@ inline constexpr const char* kNeverFinishes = "the run never finishes: failures 
 /// budget. Of a run with tokens the objective counts interruptions.
 SearchResult plan(const Job& job, const SearchSpace& space, const PlanOptions& options,
                   const ParallelFor& parallel_for);
+
+/// Of the memory. Beyond it a longer sample or a library's buffer ends the run.
+inline constexpr double kRoomyMemory = 0.95;
+
+/// Says so where failures leave a run of tokens no time to train on the fewest GPUs asked about: on these they are
+/// rarest.
+std::optional<Diagnostic> endless_run(const Job& job, const PlanOptions& options);
+
+/// How a front end searches: plan(), in parts, or with other processes. Nothing where another one answers.
+using Search = std::function<std::optional<SearchResult>(const PlanOptions& options)>;
+
+/// The search of every front end, behind endless_run. Without a `memory_limit` layouts leave room (kRoomyMemory);
+/// where none does, those that fit at all are searched, and a note says so. Of layouts that take the same time on as
+/// many GPUs the one with least memory stands for all, the first of equals. Then the simplest of those that nobody
+/// could measure apart from the best, within 0.2 % of its time, comes first: even stages, few chunks. At most
+/// options.search.ranked are left; options.search.memory_limit becomes the one that they were found with.
+std::optional<SearchResult> search_with_room(PlanOptions& options, std::optional<double> memory_limit,
+                                             const Search& search, std::vector<std::string>& notes);
 
 /// A plan in parts, each a size of the cluster, which can be searched in any order and anywhere.
 class SizedPlan {

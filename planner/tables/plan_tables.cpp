@@ -43,10 +43,8 @@ Json run_json(const RunLength& length) {
   return run;
 }
 
-constexpr double kRoomy = 0.95;  // of the memory: beyond it a longer sample or a library's buffer ends the run
-
 bool is_tight(const PlanEntry& entry) {
-  return entry.planned.memory_share > kRoomy;
+  return entry.planned.memory_share > kRoomyMemory;
 }
 
 Json entry_json(const PlanAnswer& answer, const PlanEntry& entry, const nlohmann::json& root) {
@@ -300,34 +298,6 @@ std::string write_plan(const PlanAnswer& answer, const nlohmann::json& root) {
       {"rejected", std::move(rejected)},
       {"space", {{"enumerated", space.enumerated}, {"pruned", space.pruned}, {"simulated", space.simulated}}}};
   return dumped(json, 2);
-}
-
-void settle_ranking(std::size_t wanted, std::vector<PlannedLayout>& ranked) {
-  constexpr double kEqual = 1e-9;
-  const auto is_close = [](double a, double b, double share) { return std::abs(a - b) <= share * std::abs(a); };
-  std::vector<PlannedLayout> kept;
-  for (PlannedLayout& one : ranked) {
-    const auto as_fast = std::find_if(kept.begin(), kept.end(), [&](const PlannedLayout& other) {
-      return other.devices == one.devices && is_close(other.time_s, one.time_s, kEqual);
-    });
-    if (as_fast == kept.end()) {
-      kept.push_back(std::move(one));
-    } else if (one.memory_share < as_fast->memory_share * (1.0 - kEqual)) {
-      *as_fast = std::move(one);
-    }
-  }
-  const auto complexity = [](const PlannedLayout& one) {
-    return std::tuple(!one.layout.stage_layers.empty(), one.layout.vpp.value_or(1), one.layout.cp, one.layout.pp);
-  };
-  constexpr double kNoise = 0.002;
-  auto simplest = kept.begin();
-  for (auto one = kept.begin(); one != kept.end(); ++one) {
-    const bool alike = one->devices == kept.front().devices && one->time_s <= kept.front().time_s * (1.0 + kNoise);
-    if (alike && complexity(*one) < complexity(*simplest)) simplest = one;
-  }
-  if (simplest != kept.end()) std::rotate(kept.begin(), simplest, simplest + 1);
-  if (kept.size() > wanted) kept.resize(wanted);
-  ranked = std::move(kept);
 }
 
 Table ranked_table(const PlanAnswer& answer) {

@@ -39,11 +39,6 @@ struct PlanAnswer {
   bool verbose = false;            ///< with the rejected layouts and the rules of thumb
 };
 
-/// Of layouts that take the same time on as many GPUs the one with least memory stands for all, the first of equals.
-/// Then the simplest of those that nobody could measure apart from the best, within 0.2 % of its time, comes first:
-/// even stages, few chunks. At most `wanted` are left.
-void settle_ranking(std::size_t wanted, std::vector<PlannedLayout>& ranked);
-
 /// Schema flopcast.plan/1 (docs/schema/plan-1.schema.json). `root` is the job file that was asked about.
 std::string write_plan(const PlanAnswer& answer, const nlohmann::json& root);
 std::vector<Table> plan_tables(const PlanAnswer& answer);
