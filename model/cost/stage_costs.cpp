@@ -738,7 +738,7 @@ template <class Parts, class Lacking, class Complete>
 std::shared_ptr<const Parts> parts_of(SharedPrices* shared, const std::optional<SharedPrices::Key>& key,
                                       const Lacking& lacking, const Complete& complete) {
   const bool keeps = shared != nullptr && key;
-  const std::shared_ptr<const Parts> known = keeps ? shared->find<Parts>(*key) : nullptr;
+  std::shared_ptr<const Parts> known = keeps ? shared->find<Parts>(*key) : nullptr;
   if (known != nullptr && !lacking(*known)) return known;
   auto made = known != nullptr ? std::make_shared<Parts>(*known) : std::make_shared<Parts>();
   complete(*made);
