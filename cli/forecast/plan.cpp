@@ -372,7 +372,7 @@ int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& 
   require_free_nodes(loaded, question.space, answer.options);
   const std::unique_ptr<PartialRows> rows =
       crew.shares ? rows_beside(output.file(), loaded.root, "plan", arguments, crew) : nullptr;
-  // Processes share the first search alone: what they wrote of it has another limit than the second.
+  // Processes share only the first search: their rows hold results for its memory limit.
   bool shared = rows != nullptr;
   const auto search = [&](const PlanOptions& options) -> std::optional<SearchResult> {
     if (std::exchange(shared, false)) return search_together(loaded, question, options, *rows, crew, parallel_for);

@@ -25,8 +25,7 @@ std::vector<std::set<int>> devices_by_pipeline_rank(const Job& job) {
 }
 
 Seconds time_of(const StageCosts& stage) {
-  return stage.forward.total() + stage.recompute.total() + stage.input_gradient.total() +
-         stage.weight_gradient.total() - stage.tp_hidden;
+  return stage.passes();
 }
 
 Seconds time_of(const FlushCosts& flush) {

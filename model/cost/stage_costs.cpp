@@ -71,7 +71,7 @@ void add_gathered(const Operator& op, const OperatorTimes& times, TensorCollecti
 
 }  // namespace
 
-// All blocks of one kind: how they are made up and what one costs.
+// The operators and the cost of one kind of block.
 struct PricedBlock {
   BlockKind kind = BlockKind::kDense;
   LayerState state = LayerState::kTrained;
@@ -733,7 +733,7 @@ bool lacks(const std::array<int, kLayerStates>& layers, const std::array<Block, 
   return false;
 }
 
-// Takes the parts from `shared`, completed where they are `lacking` some. Makes them anew without `shared` or a key.
+// Returns the parts kept in `shared`, completed first if `lacking`. Without `shared` or a key all parts are priced.
 template <class Parts, class Lacking, class Complete>
 std::shared_ptr<const Parts> parts_of(SharedPrices* shared, const std::optional<SharedPrices::Key>& key,
                                       const Lacking& lacking, const Complete& complete) {
@@ -845,8 +845,7 @@ StageCosts price_memory(const Job& job, SharedPrices& shared) {
 Seconds least_pass_time(const Job& job, SharedPrices& shared) {
   FLOPCAST_CHECK(!job.profile && !job.cluster.uneven() && !job.training.finetune);
   const StageMap map = one_stage();
-  const StageCosts costs = StepPricer(job, map, &shared, StepPricer::Parts::kLeastTime).price_whole_model();
-  return costs.forward.total() + costs.input_gradient.total() + costs.weight_gradient.total() - costs.tp_hidden;
+  return StepPricer(job, map, &shared, StepPricer::Parts::kLeastTime).price_whole_model().passes();
 }
 
 Flops model_flops_per_step(const Job& job, AttentionFlops counted) {

@@ -178,6 +178,11 @@ struct StageCosts {
   double low_rank_elements = 0.0;     ///< what PowerSGD sends of the dense ones; 0: not known
   double tensors = 0.0;               ///< operators with parameters
   double embedding_parameters = 0.0;  ///< the tied table, whose gradients the first and last stage add up
+
+  /// Forward and whole backward pass of a microbatch, each without another pass that it overlaps with.
+  Seconds passes() const {
+    return forward.total() + recompute.total() + input_gradient.total() + weight_gradient.total() - tp_hidden;
+  }
 };
 
 /// The costs of every stage, in order. Stages that are alike may share one entry.
@@ -269,11 +274,11 @@ struct StepCosts {
 struct ModelSections;
 struct ExpertBlocks;
 
-/// The prices of blocks, embedding and head, kept from one of a job's layouts to the next. They follow from Key,
-/// whatever pp, dp, ZeRO's stage, the batch, recomputation on or off and the schedule are. Jobs that share one differ
-/// in nothing else of model, cluster, training and layout but in which layers have experts, in MTP modules, and in
-/// whether gradients are reduced beside the passes. One for price_step and price_passes, one for price_memory, one for
-/// least_pass_time. Not for two threads at once. At kMost entries all are dropped.
+/// Prices of blocks, embedding and head, reused between the layouts of one job. Key holds everything that decides them;
+/// pp, dp, ZeRO's stage, the batch, the schedule and the choice of recomputation do not. Jobs that share an object may
+/// differ only in Key, in those, in which layers have experts, in MTP modules, and in whether gradients are reduced
+/// during the backward pass. Do not share an object between price_memory, least_pass_time and the other functions, nor
+/// between threads. At kMost entries all are dropped.
 class SharedPrices {
  public:
   struct Key {
@@ -325,8 +330,7 @@ class SharedPrices {
 StepCosts price_step(const Job& job, const StageMap& map, const std::vector<int>& stage_layers,
                      SharedPrices* shared = nullptr);
 
-/// The passes of price_step's stages, for those who do not ask what lies between and behind them. Parameters of tied
-/// tables count on either stage.
+/// The stages of price_step alone, without boundaries, flushes and gradient buckets. Tied tables count on both stages.
 CostsByStage price_passes(const Job& job, const StageMap& map, const std::vector<int>& stage_layers,
                           SharedPrices* shared = nullptr);
 

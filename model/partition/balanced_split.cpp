@@ -133,16 +133,10 @@ bool less(double a, double b) {
   return a < b * (1.0 - kSame);
 }
 
-double stage_time(const StageCosts& stage) {
-  const Seconds time = stage.forward.total() + stage.recompute.total() + stage.input_gradient.total() +
-                       stage.weight_gradient.total() - stage.tp_hidden;
-  return time.value();
-}
-
 std::vector<double> stage_times(const Job& job, const StageMap& map, int layers_a_stage, SharedPrices* shared) {
   const std::vector<int> layers(static_cast<std::size_t>(map.model_stages), layers_a_stage);
   std::vector<double> times;
-  for (const StageCosts& stage : price_passes(job, map, layers, shared)) times.push_back(stage_time(stage));
+  for (const StageCosts& stage : price_passes(job, map, layers, shared)) times.push_back(stage.passes().value());
   return times;
 }
 
@@ -170,7 +164,7 @@ class OneStageARank {
     }
   }
 
-  // The split is no dearer than `start`.
+  // Searches only splits whose dearest stage costs at most that of `start`.
   std::vector<int> solve(const std::vector<int>& start) const {
     const auto larger = [](double a, double b) { return std::max(a, b); };
     const auto linear = [](double time) { return time; };

@@ -18,12 +18,6 @@ namespace flopcast {
 
 namespace {
 
-double seconds_of(const StageCosts& costs) {
-  return (costs.forward.total() + costs.recompute.total() + costs.input_gradient.total() +
-          costs.weight_gradient.total() - costs.tp_hidden)
-      .value();
-}
-
 // Where stages sit between the embedding and the head: their cost is so many layers.
 struct Ends {
   double layer = 0.0;
@@ -41,9 +35,9 @@ Ends ends_of(const StepCosts& uniform) {
   const std::size_t last = uniform.stages.size() - 1;
   const StageCosts& inner = uniform.stages[1];
   Ends ends;
-  ends.layer = seconds_of(inner) / inner.layers;
-  ends.first = seconds_of(uniform.stages[0]) - ends.layer * uniform.stages[0].layers;
-  ends.last = seconds_of(uniform.stages[last]) - ends.layer * uniform.stages[last].layers;
+  ends.layer = inner.passes().value() / inner.layers;
+  ends.first = uniform.stages[0].passes().value() - ends.layer * uniform.stages[0].layers;
+  ends.last = uniform.stages[last].passes().value() - ends.layer * uniform.stages[last].layers;
   return ends;
 }
 
@@ -247,7 +241,7 @@ StepCosts price_for_bounds(Job& job, const StageMap& stages, const std::vector<i
 
 namespace {
 
-// Gives `job` a layout of the group's ranks with the whole model on one stage; `etp` where the group has none.
+// Puts the whole model on one stage of the group's ranks. `etp` applies where the group sets none.
 void put_on_one_stage(Job& job, std::optional<int> etp, const LayoutGroup& group) {
   Layout& layout = job.layout;
   layout.etp = etp;
@@ -273,12 +267,6 @@ StageCosts price_work(Job priced, const LayoutGroup& group, SharedPrices& shared
   StageMap map;
   map.rank_of_stage = {0};
   return price_for_bounds(priced, map, priced.layout.stage_layers, &shared).stages.front();
-}
-
-Seconds pass_time(const StageCosts& stage) {
-  const PassCost& forward = stage.forward;
-  return forward.total() + stage.recompute.total() + stage.input_gradient.total() + stage.weight_gradient.total() -
-         stage.tp_hidden - stage.pair_saved;
 }
 
 // A group's memory follows from these.
@@ -389,7 +377,7 @@ void GroupBounds::bound_memory() {
 }
 
 void GroupBounds::bound_time_loosely() {
-  // Adapters, grids and laws of one's own are not bounded below: their groups wait with 0 until they are tightened.
+  // least_pass_time does not cover adapters, tensor grids and user-defined laws. Their bound is 0 until tightened.
   if (job_.profile || job_.training.finetune || job_.training.preference || job_.laws != nullptr ||
       job_.layout.tensor_parallel != TensorParallel::k1d) {
     return;
@@ -425,7 +413,8 @@ void GroupBounds::tighten(const std::vector<std::size_t>& groups) {
     SharedPrices shared;
     for (std::size_t place = begin; place < end; ++place) {
       const LayoutGroup& group = groups_[unknown[place]];
-      works_.at(key_of(group)) = pass_time(price_work(job_, group, shared));
+      const StageCosts work = price_work(job_, group, shared);
+      works_.at(key_of(group)) = work.passes() - work.pair_saved;
     }
   });
   for (const std::size_t index : groups) {

@@ -89,7 +89,7 @@ double time_bound(const Job& job, const ScheduleShape& shape, const StepCosts& c
 /// more.
 double pass_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs);
 
-/// What the rank that is fullest for its device shows at least (least_rank_bytes).
+/// A lower bound of the bytes that the fullest rank shows (least_rank_bytes).
 FullestRank memory_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs);
 
 /// price_step less what neither bound reads and what costs most: gradients that are reduced in buckets beside the
@@ -114,7 +114,7 @@ double filled_bound(const GroupBound& bound, const ScheduleShape& shape, int mic
 /// Bounds of whole groups, from one price of the whole model as a single stage for all groups that differ only in dp,
 /// pp or the number of microbatches: the busiest rank computes at least the mean of all, m · work / pp, and the fullest
 /// holds at least the mean of their states at the most sharding of the space, and of one microbatch's activations.
-/// A time counts least_pass_time as work until it is tightened, which prices all of a pass. Bytes never change.
+/// Times start from least_pass_time; `tighten` prices the whole pass. Bytes never change.
 /// Clusters of uneven nodes are not bounded this way: all bounds are 0.
 class GroupBounds {
  public:
@@ -125,7 +125,7 @@ class GroupBounds {
   void tighten(const std::vector<std::size_t>& groups);
 
  private:
-  /// All that the price of a block depends on, other than the things that all layouts of the search share.
+  /// The sizes and options that decide the price of a block; all else is the same for every layout of the search.
   using WorkKey = std::tuple<int, int, int, int, int, bool, Recompute>;
 
   static WorkKey key_of(const LayoutGroup& group);

@@ -51,7 +51,8 @@ ScheduleShape ScheduleShapes::make_shape(const Key& key, int microbatches) {
   const ScheduleInfo& info = *space_.schedules[key.schedule].info;
   const Program program = info.generate(request_of(key));
   ScheduleShape shape;
-  shape.stages = stage_map_of(program);
+  const StageMap of_program = stage_map_of(program);
+  shape.stages = of_program;
   shape.asynchronous = program.asynchronous;
   shape.splits_backward = info.uses_times;
   shape.slices = program.slices_per_microbatch;
@@ -63,12 +64,7 @@ ScheduleShape ScheduleShapes::make_shape(const Key& key, int microbatches) {
   if (info.uses_times) shape.stages = stage_map_of(stages_of_schedule(info, request_of(key)));
   shape.map = map_number(shape.stages);
   for (const std::vector<Action>& actions : program.ranks) {
-    std::vector<int> stages;
-    for (int stage = 0; stage < program.stage_count(); ++stage) {
-      if (program.rank_of_stage[static_cast<std::size_t>(stage)] == static_cast<int>(shape.held.size())) {
-        stages.push_back(stage);
-      }
-    }
+    std::vector<int> stages = of_program.stages_of(static_cast<int>(shape.held.size()));
     for (const Action& action : actions) {
       shape.splits_backward = shape.splits_backward || action.kind == ActionKind::kInputGradient;
     }

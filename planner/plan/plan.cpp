@@ -163,7 +163,7 @@ void settle_ranking(std::size_t wanted, std::vector<PlannedLayout>& ranked) {
 std::optional<SearchResult> search_with_room(PlanOptions& options, std::optional<double> memory_limit,
                                              const Search& search, std::vector<std::string>& notes) {
   const int wanted = options.search.ranked;
-  constexpr int kEquals = 3;  // of layouts that are equal one is left
+  constexpr int kEquals = 3;  // equally fast layouts that are merged into one row
   options.search.ranked = wanted * kEquals;
   options.search.memory_limit = memory_limit.value_or(kRoomyMemory);
   std::optional<SearchResult> found = search(options);

@@ -39,14 +39,15 @@ inline constexpr const char* kNeverFinishes = "the run never finishes: failures 
 SearchResult plan(const Job& job, const SearchSpace& space, const PlanOptions& options,
                   const ParallelFor& parallel_for);
 
-/// Of the memory. Beyond it a longer sample or a library's buffer ends the run.
+/// Share of the memory that a plan uses by default. The rest absorbs longer samples and library buffers: an assumption,
+/// not a measurement.
 inline constexpr double kRoomyMemory = 0.95;
 
-/// Says so where failures leave a run of tokens no time to train on the fewest GPUs asked about: on these they are
-/// rarest.
+/// An error if failures leave the run less than 1 % of the time to train, checked on the fewest GPUs in question, where
+/// failures are rarest.
 std::optional<Diagnostic> endless_run(const Job& job, const PlanOptions& options);
 
-/// How a front end searches: plan(), in parts, or with other processes. Nothing where another one answers.
+/// Runs one search: plan(), its parts, or a share of them. Nothing if another process writes the answer.
 using Search = std::function<std::optional<SearchResult>(const PlanOptions& options)>;
 
 /// The search of every front end, behind endless_run. Without a `memory_limit` layouts leave room (kRoomyMemory);

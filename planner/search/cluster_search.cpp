@@ -196,7 +196,7 @@ ClusterSearch::WaitingGroup ClusterSearch::take_group() {
 
 // Tightens bounds until that of the first group is tight: only then it is the first.
 void ClusterSearch::tighten_first() {
-  // All that wait behind a group which is too slow whatever it holds are slower still.
+  // If the first group is too slow at any memory use, so are all groups behind it.
   if (!groups_.empty() && !search_.may_show(score(groups_.front().time_s), 0.0, devices_)) groups_.clear();
   while (!groups_.empty() && !bounds_[groups_.front().order].tight) {
     std::vector<std::size_t> loose;

@@ -11,7 +11,7 @@ namespace flopcast {
 
 namespace {
 
-// Of a tensor of the width that flows between blocks.
+// Bytes of the hidden states between two blocks.
 double flow_bytes(const Job& job) {
   const Layout& layout = job.layout;
   const double rows = static_cast<double>(layout.micro_batch_size) * job.training.sequence_length /

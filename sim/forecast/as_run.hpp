@@ -1,4 +1,4 @@
-// What flopcast-run trains of a job, and what memory that takes.
+// The network that flopcast-run trains for a job, and the memory it needs.
 #pragma once
 
 #include <vector>
@@ -16,7 +16,7 @@ namespace flopcast {
 /// gradients reduced by shares where the optimizer's state is cut, and no gradient norm.
 Job job_as_run(Job job, bool fused_attention);
 
-/// What each action of a stage keeps, by stage, where `step` is that of job_as_run(); see memory_as_run().
+/// Bytes that each action of a stage keeps, by stage. Expects the step of job_as_run(); see memory_as_run().
 std::vector<HeldBytes> held_as_run(const PreparedStep& step);
 /// The same on the job's own cluster: all of it until the weight gradient.
 std::vector<HeldBytes> held_as_priced(const PreparedStep& step);

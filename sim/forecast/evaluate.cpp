@@ -37,7 +37,7 @@ class Play {
   }
 
  private:
-  // Of a rank's compute stream: one past the last task before the cut, and how many a block has.
+  // Position in a rank's compute stream: one past the last task before the cut, and the tasks of one block.
   struct Cut {
     TaskId end = 0;
     TaskId block = 0;
@@ -153,7 +153,7 @@ std::size_t exchanges_in(const PreparedStep& step, Timeline timeline) {
   return step.job.model.experts ? add_exchange_spans(step.costs.stages, 0, timeline) : 0;
 }
 
-// Of a step that repeats: what a period adds shows in a program that has one more.
+// Measures two programs that differ by one period, and extrapolates the difference.
 StepHistory profile_as_it_repeats(const PreparedStep& step) {
   StepPlayer player(step);
   const Played played = player.play();

@@ -27,12 +27,12 @@ struct EvaluationOptions {
   bool time_of_misfits = true;  ///< false: a step that does not fit has no time
 };
 
-/// What a step's time is spent on, and what happens when.
+/// Breakdown of a step's time, and its timeline.
 struct StepHistory {
   StepProfile profile;
   std::size_t exchanges = 0;  ///< spans of add_exchange_spans
-  /// Of an asynchronous schedule a stretch from its start. This and memory are empty with Detail::kProfile where the
-  /// step is played until it repeats.
+  /// For an asynchronous schedule, a stretch from its start. Timeline and memory are empty for Detail::kProfile if the
+  /// step is played only until it repeats.
   Timeline timeline;
   std::vector<RankMemory> memory;      ///< over time, by pipeline rank
   std::optional<NetworkStep> network;  ///< on shared links; its timeline has moved

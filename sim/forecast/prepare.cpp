@@ -40,7 +40,7 @@ bool pairs_experts(const Job& job) {
   return !job.profile && job.model.experts && job.layout.ep > 1 && overlap_of_experts(job) != ExpertOverlap::kNone;
 }
 
-// Whether the program has pairs then.
+// Returns true if the program has pairs afterwards.
 bool pair_passes(const Job& job, const ScheduleInfo* schedule, Program& program) {
   const bool can_be_paired = schedule != nullptr && !schedule->uses_times && !program.asynchronous &&
                              program.chains.size() == 1 && program.slices_per_microbatch == 1 &&

@@ -23,7 +23,7 @@ using ReadFile = std::function<std::string(const std::string& path)>;
 
 /// A job with its schedule chosen, checked and priced: everything but the run.
 struct PreparedStep {
-  /// Of a step that prepare_as_it_repeats has cut short.
+  /// How a step that prepare_as_it_repeats shortened continues.
   struct Repetition {
     OrderPeriod order;  ///< of `program`
     int left_out = 0;   ///< microbatches that the job has and `program` has not

@@ -97,7 +97,7 @@ struct TimelineMetrics {
 
 /// Linear in spans and transfers. Reads forecast and measured timelines alike.
 TimelineMetrics measure(const Timeline& timeline);
-/// Of a step that repeats: what it has with so many periods more than `shorter`, of which `longer` has one more.
+/// Metrics of a repeating step that has `periods` more than `shorter`. `longer` has one more than `shorter`.
 TimelineMetrics repeated(const TimelineMetrics& shorter, const TimelineMetrics& longer, std::int64_t periods);
 
 /// The memory of a rank from `time` on, until the next point.

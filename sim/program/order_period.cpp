@@ -42,7 +42,7 @@ class PeriodSearch {
   }
 
  private:
-  // By how many a block counts the microbatches, or slices, of each chain on.
+  // Finds how many microbatches, or slices, one block advances each chain.
   bool find_shifts() {
     shift_.assign(static_cast<std::size_t>(fewer_.stage_count()), 0);
     for (const Chain& chain : fewer_.chains) {
@@ -90,7 +90,7 @@ class PeriodSearch {
     return false;
   }
 
-  // Where results are made: F, and B or I, of each stage and microbatch.
+  // Records the position of F, and of B or I, for each stage and microbatch.
   void place_actions() {
     for (const Chain& chain : fewer_.chains) {
       microbatches_ = std::max(microbatches_, static_cast<std::size_t>(fewer_.microbatches_of(chain)));
