@@ -289,7 +289,7 @@ class PriceMaker {
     PreparedStep& step = *prepared(PriceKind::kSimulated).step;
     settle(step);
     flopcast::price(step);
-    const Evaluation evaluation = evaluate(step, Detail::kTime);
+    const Evaluation evaluation = evaluate(step, Detail::kTime, {.buffers = &buffers_});
     return {evaluation.time_s, evaluation.memory.shown_gib, evaluation.memory.fits};
   }
 
@@ -328,6 +328,7 @@ class PriceMaker {
   std::optional<SharedPrices> shared_prices_{std::in_place};  // of the layouts on so many nodes
   std::unordered_map<KnownRow, RowPrice, KnownRowHash> known_;
   std::size_t actions_ = 0;
+  PlayBuffers buffers_;
 };
 
 // The rows of columns, checked.

@@ -14,6 +14,8 @@ namespace {
 // Plays a program with the step's times.
 class Play {
  public:
+  explicit Play(PlayBuffers& buffers) : lowered_(buffers.lowered), result_(buffers.result) {}
+
   Ticks makespan(const PreparedStep& step, const Program& program) {
     lower(program, step.times, lowered_);
     run(lowered_.graph, result_);
@@ -79,8 +81,8 @@ class Play {
     return shift;
   }
 
-  LoweredStep lowered_;
-  EngineResult result_;
+  LoweredStep& lowered_;
+  EngineResult& result_;
   std::vector<Cut> cuts_;
 };
 
@@ -106,7 +108,8 @@ struct Played {
 /// periods; where no period shows in three quarters of the microbatches, all of them.
 class StepPlayer {
  public:
-  explicit StepPlayer(const PreparedStep& step) : step_(step) {}
+  explicit StepPlayer(const PreparedStep& step, PlayBuffers* buffers = nullptr)
+      : step_(step), play_(buffers != nullptr ? *buffers : own_) {}
 
   Played play() {
     Played played{&step_.program, step_.program.microbatch_count()};
@@ -141,13 +144,10 @@ class StepPlayer {
 
  private:
   const PreparedStep& step_;
+  PlayBuffers own_;
   Play play_;
   Program larger_;
 };
-
-double plain_seconds(const PreparedStep& step) {
-  return static_cast<double>(StepPlayer(step).play().makespan) * kSecondsPerTick;
-}
 
 std::size_t exchanges_in(const PreparedStep& step, Timeline timeline) {
   return step.job.model.experts ? add_exchange_spans(step.costs.stages, 0, timeline) : 0;
@@ -181,7 +181,7 @@ void take_time(const PreparedStep& step, const EvaluationOptions& options, Evalu
     answer.allocation = static_cast<std::size_t>(fastest - times.begin());
     answer.time_s = *fastest;
   } else {
-    answer.time_s = plain_seconds(step);
+    answer.time_s = static_cast<double>(StepPlayer(step, options.buffers).play().makespan) * kSecondsPerTick;
   }
 }
 

@@ -9,6 +9,7 @@
 #include "sim/forecast/network_step.hpp"
 #include "sim/forecast/prepare.hpp"
 #include "sim/forecast/result.hpp"
+#include "sim/lower/lower.hpp"
 #include "sim/metrics/metrics.hpp"
 #include "sim/timeline.hpp"
 
@@ -21,10 +22,17 @@ enum class Detail {
   kTimeline,  ///< also what happens when
 };
 
+/// Memory that evaluations one after the other use again.
+struct PlayBuffers {
+  LoweredStep lowered;
+  EngineResult result;
+};
+
 struct EvaluationOptions {
   /// On a network the step is played on each of them, and the first of the fastest counts; none: on the job's own.
   std::vector<Allocation> allocations = {};
-  bool time_of_misfits = true;  ///< false: a step that does not fit has no time
+  bool time_of_misfits = true;     ///< false: a step that does not fit has no time
+  PlayBuffers* buffers = nullptr;  ///< none: its own
 };
 
 /// Breakdown of a step's time, and its timeline.

@@ -271,11 +271,10 @@ double least_rank_bytes(const Job& job, const StepCosts& costs, const RankActiva
 }
 
 MemoryResult step_memory(const PreparedStep& step) {
-  const std::vector<RankActivations> held = held_activations(step.program);
   MemoryResult result;
   result.capacity_gib = gibibytes(memory_capacity(step.job, 0));
   for (int rank = 0; rank < step.program.rank_count(); ++rank) {
-    const RankMemoryResult memory = rank_memory(step.job, step.costs, held[static_cast<std::size_t>(rank)],
+    const RankMemoryResult memory = rank_memory(step.job, step.costs, step.held[static_cast<std::size_t>(rank)],
                                                 step.program.slices_per_microbatch, rank, weight_versions(step, rank))
                                         .memory;
     result.peak_gib = std::max(result.peak_gib, memory.total_gib);
@@ -292,10 +291,9 @@ std::vector<RankMemory> memory_over_time(const PreparedStep& step, const Timelin
   const int slices = step.program.slices_per_microbatch;
   std::vector<double> held_bytes;
   for (const StageCosts& stage : step.costs.stages) held_bytes.push_back(stage.activation.value() / slices);
-  const std::vector<RankActivations> held = held_activations(step.program);
   std::vector<RankMemory> memory;
   for (int rank = 0; rank < step.program.rank_count(); ++rank) {
-    const RankSum sum = rank_memory(step.job, step.costs, held[static_cast<std::size_t>(rank)], slices, rank,
+    const RankSum sum = rank_memory(step.job, step.costs, step.held[static_cast<std::size_t>(rank)], slices, rank,
                                     weight_versions(step, rank));
     memory.push_back(memory_over_time(timeline, rank, sum.standing.value(), held_bytes));
   }

@@ -91,9 +91,9 @@ std::optional<PreparedStep::Repetition> repeat_program(PreparedStep& step) {
     other.microbatches = microbatches;
     return refuse_request(*step.schedule, other).has_value();
   };
-  constexpr int kBlocksToCompare = 2;
+  constexpr int kBlocksToCompare = 1;
   for (const int period : periods) {
-    for (const int least : {ranks + 2 * period, ranks + 4 * period, 2 * ranks + 4 * period, 4 * ranks + 8 * period}) {
+    for (const int least : {ranks + 2 * period, ranks + 3 * period, 2 * ranks + 4 * period, 4 * ranks + 8 * period}) {
       const int few = least + (all - least % period + period) % period;
       if (2 * few > all || few + period > all) break;
       if (is_refused(few) || is_refused(few + period)) break;
@@ -343,6 +343,7 @@ PreparedStep prepare_program(Job job, const ReadFile& read_file, bool as_it_repe
   refuse_on_network(step.job, step.program);
   pair_passes_of_experts(step);
   step.stages = stage_map_of(step.program);
+  step.held = held_activations(step.program);
   spread_layers(step);
   price(step);
   return step;

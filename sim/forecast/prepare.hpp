@@ -34,6 +34,7 @@ struct PreparedStep {
   ScheduleRequest request;
   Program program;  ///< of one step; of an asynchronous schedule, a stretch that reaches the steady state
   StageMap stages;
+  std::vector<RankActivations> held;  ///< by rank, of `program`
   StepCosts costs;
   StepTimes times;  ///< in picoseconds
   std::optional<Repetition> repetition;

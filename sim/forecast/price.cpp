@@ -212,9 +212,8 @@ namespace {
 // Each update fetches the states that wait in the host's memory, and writes them back.
 void add_paging(PreparedStep& step) {
   Bytes most;
-  const std::vector<RankActivations> held = held_activations(step.program);
   for (int rank = 0; rank < step.job.layout.pp; ++rank) {
-    const Bytes paged = rank_memory(step.job, step.costs, held[static_cast<std::size_t>(rank)],
+    const Bytes paged = rank_memory(step.job, step.costs, step.held[static_cast<std::size_t>(rank)],
                                     step.program.slices_per_microbatch, rank, 1)
                             .paged;
     if (paged <= Bytes(0)) continue;
@@ -236,6 +235,7 @@ void price(PreparedStep& step) {
   if (step.schedule == nullptr || !step.schedule->uses_times) return;
   step.request.times = pass_times(step.times);
   step.program = step.schedule->generate(step.request);
+  step.held = held_activations(step.program);
   step.times = times_of(step);
 }
 
