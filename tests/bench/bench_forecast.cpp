@@ -1,7 +1,8 @@
 // How long a forecast takes in process, and what it is made of: google-benchmark's flags apply (--benchmark_filter …).
 // Before the benchmarks it prints the memory per action, the allocations of the engine's inner loop, and a whole
 // forecast next to the time and memory of a layout. With --chart FILE it also writes the time per action from 10^3 to
-// 10^7 actions as an SVG.
+// 10^7 actions as an SVG. Where FLOPCAST_ZHEBRAK names a checkout of github.com/zhebrak/llm-cluster-simulator after
+// `npm ci`, that program answers the same layouts in the same run (zhebrak_queries.mjs).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -88,13 +90,14 @@ std::vector<PricedLayout> shuffled_layouts(const std::string& schedule, int micr
   return layouts;
 }
 
-Job job_with(const PricedLayout& layout) {
+nlohmann::json keys_of(const PricedLayout& layout) {
   nlohmann::json given;
   for (const auto& [name, value] : layout.columns) given[name] = value;
   given["recompute"] = std::vector<const char*>{"none", "selective", "full"}[given["recompute"].get<std::size_t>()];
   given["sequence_parallel"] = given["sequence_parallel"] == 1;
   given["schedule"] = layout.schedule;
-  return job_of(128, given);
+  given["dp"] = 1024 / given["tp"].get<int>() / given["pp"].get<int>();
+  return given;
 }
 
 void whole_forecast(benchmark::State& state) {
@@ -190,13 +193,34 @@ JobInput job_to_price() {
   return input;
 }
 
+// zhebrak's simulator on the same layouts; nothing where it is not installed or cannot run.
+Costs costs_of_zhebrak(const std::vector<PricedLayout>& layouts) {
+  Costs costs;
+  const char* checkout = std::getenv("FLOPCAST_ZHEBRAK");
+  if (checkout == nullptr) return costs;
+  nlohmann::json list = nlohmann::json::array();
+  for (const PricedLayout& layout : layouts) list.push_back(keys_of(layout));
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / "flopcast_bench_layouts.json";
+  std::ofstream(file) << list;
+  const std::string command =
+      std::string("node " FLOPCAST_BENCH_FOLDER "/zhebrak_queries.mjs '") + checkout + "' '" + file.string() + "'";
+  std::FILE* output = popen(command.c_str(), "r");
+  if (output == nullptr) return costs;
+  for (double microseconds = 0.0; std::fscanf(output, "%lf", &microseconds) == 1;) {
+    if (!std::isnan(microseconds)) costs.microseconds.push_back(microseconds);
+  }
+  if (pclose(output) != 0) costs.microseconds.clear();
+  return costs;
+}
+
 // Caches and branch predictors cannot learn one layout by heart: each layout is asked for once.
 void compare_forecast_and_price() {
   constexpr int kManyMicrobatches = 8192;
   std::printf("%-66s %4s %9s %9s %8s %8s\n", "GPT-3 175B on 1,024 GPUs, each layout once, read before", "of",
               "median us", "most us", "allocs", "ratio");
   std::vector<Job> jobs;
-  for (const PricedLayout& layout : shuffled_layouts("1f1b", 0)) jobs.push_back(job_with(layout));
+  const std::vector<PricedLayout> plain = shuffled_layouts("1f1b", 0);
+  for (const PricedLayout& layout : plain) jobs.push_back(job_of(128, keys_of(layout)));
   const double whole =
       print_row("1f1b: forecast with timeline",
                 cost_of_each(jobs.size(),
@@ -212,6 +236,11 @@ void compare_forecast_and_price() {
                            benchmark::DoNotOptimize(evaluate(step, Detail::kTime).time_s);
                          }),
             whole);
+  if (const Costs zhebrak = costs_of_zhebrak(plain); zhebrak.microseconds.empty()) {
+    std::printf("zhebrak's simulator did not run: FLOPCAST_ZHEBRAK names no checkout that can\n");
+  } else {
+    print_row("1f1b: zhebrak's simulator, second pass, Node.js", zhebrak, whole);
+  }
   for (const char* schedule : {"1f1b", "interleaved:3"}) {
     for (const int microbatches : {0, kManyMicrobatches}) {
       const std::vector<PricedLayout> layouts = shuffled_layouts(schedule, microbatches);
