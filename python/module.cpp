@@ -174,6 +174,7 @@ void bind_prices(py::module_& module) {
         const JobInput input = input_of(std::move(text), std::move(files), std::move(keys));
         LayoutColumns layouts;
         layouts.schedules = std::move(schedules);
+        if (columns.empty()) layouts.rows = 1;  // the job's own layout
         for (const auto& [key, values] : columns) {
           const auto name = key.cast<std::string>();
           std::vector<std::int32_t>& numbers = layouts.values[name];

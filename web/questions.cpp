@@ -367,7 +367,7 @@ std::string planned(const nlohmann::json& question) {
                                        fmt::join(left_out, ", ")));
   }
   answer.options.nodes = {asked.job.cluster.nodes};
-  answer.options.interruptions = Interruptions();
+  answer.options.interruptions = asked.job.failures ? interruptions_of(asked.job) : Interruptions();
   answer.options.search.ranked = kRanked;
   if (const auto endless = endless_run(asked.job, answer.options)) return error_json(*endless);
   const auto search = [&asked](const PlanOptions& options) {

@@ -418,7 +418,7 @@ def prices(
         columns: by key a value a layout (a list or anything with a buffer of whole numbers, such as numpy's arrays), or
             one for all: nodes, tp, pp, cp, ep, vpp, micro_batch_size, global_batch_size, zero, sequence_parallel,
             recompute ("none", "selective", "full" or 0, 1, 2), schedule (names, or whole numbers into "schedules").
-            What `layouts` returns, or a slice of it.
+            What `layouts` returns, or a slice of it. Without columns the job's own layout is the only row.
         simulated: True: the step that `simulate` forecasts; False: what no order of the schedule's actions undercuts, the
             planner's bound, which is made several times as fast.
         threads: 0: one for each core.

@@ -144,6 +144,24 @@ TEST(OneAnswer, CommandsAndThePagesEngineAgree) {
   }
 }
 
+// The page planned runs that the command refuses.
+TEST(OneAnswer, CommandAndPageRefuseARunThatNeverFinishes) {
+  const Json root = {{"model", "llama3-8b"},
+                     {"cluster", {{"name", "dgx-h100"}, {"nodes", 1}}},
+                     {"layout", {{"global_batch_size", 32}}},
+                     {"training", {{"tokens", "300B"}}},
+                     {"failures", {{"mtbf", "1s"}}}};
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "job.json").string();
+  write_text(file, root.dump());
+  const CommandResult command = run_flopcast({"plan", file});
+  EXPECT_EQ(command.exit_code, 3);
+  const Json page = Json::parse(flopcast::answer(std::string_view(Json({{"ask", "plan"}, {"job", root}}).dump())));
+  const std::string problem = page.at("error").at("problem");
+  EXPECT_NE(problem.find("never finishes: a failure every"), std::string::npos) << problem;
+  EXPECT_NE(command.standard_error.find(problem), std::string::npos) << command.standard_error;
+}
+
 // plan refused what simulate said fits: it counted the allocator's slack of the workspace.
 TEST(OneAnswer, PlanTakesWhatSimulateSaysFits) {
   std::vector<int> lengths = {7488};

@@ -1,5 +1,6 @@
 """Prices of many layouts: equal to a forecast of each, whatever the columns are made of."""
 
+import json
 import math
 
 import pytest
@@ -28,6 +29,22 @@ def test_a_price_is_what_simulate_forecasts():
         assert bool(prices["fits"][index]) == result.fits, keys
         compared += 1
     assert compared >= 60
+
+
+def test_a_job_of_any_kind_costs_what_simulate_forecasts(source):
+    """Fabrics, asynchronous schedules, offload, adapters, experts and uneven stages, fitting or not."""
+    entries = json.loads((source / "tests" / "golden" / "corpus_jobs.json").read_text())
+    misfits = 0
+    for number, entry in enumerate(entries):
+        place = f"{number:03}-{entry['kind']}"
+        result = flopcast.simulate(entry["job"])
+        prices = flopcast.prices(entry["job"])
+        assert prices.rows == 1, place
+        assert prices["time_s"][0] == result.time_s, (place, prices.reasons)
+        assert prices["memory_gib"][0] == result.memory.to_dict()["shown_gib"], place
+        assert bool(prices["fits"][0]) == result.fits, place
+        misfits += not result.fits
+    assert len(entries) >= 260 and misfits > 10
 
 
 def test_bounds_are_below_the_step():
