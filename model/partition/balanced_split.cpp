@@ -208,14 +208,27 @@ class OneStageARank {
     return costs_.fixed[stage] + prefix_[stage][end] - prefix_[stage][begin];
   }
 
+  // By stage, the fewest layers that the stages before it must hold so that neither it nor a later one exceeds `limit`.
+  std::vector<std::size_t> least_begins(double limit) const {
+    std::vector<std::size_t> least(prefix_.size() + 1, layers_);
+    for (std::size_t stage = prefix_.size(); stage-- > 0;) {
+      const std::size_t end = least[stage + 1];
+      std::size_t begin = end;
+      while (begin > 0 && stage_time(stage, begin - 1, end) <= limit) --begin;
+      least[stage] = begin;
+    }
+    return least;
+  }
+
   // Row s: the least cost of the first s stages, by the layers they hold, without any stage above `limit`.
   template <class Cost, class Join>
   std::vector<std::vector<double>> recurrence(double limit, Cost cost, Join join) const {
     constexpr double kNever = std::numeric_limits<double>::infinity();
     std::vector<std::vector<double>> rows(prefix_.size() + 1, std::vector<double>(layers_ + 1, kNever));
     rows[0][0] = 0.0;
+    const std::vector<std::size_t> least = least_begins(limit);
     for (std::size_t stage = 0; stage < prefix_.size(); ++stage) {
-      for (std::size_t begin = 0; begin <= layers_; ++begin) {
+      for (std::size_t begin = least[stage]; begin <= layers_; ++begin) {
         if (rows[stage][begin] == kNever) continue;
         for (std::size_t end = begin; end <= layers_; ++end) {
           const double time = stage_time(stage, begin, end);
