@@ -124,7 +124,7 @@ class ConfigRows {
   }
 
   OrderedJson value_of(const JobKey& key) const {
-    if (key.entry->write != nullptr) {
+    if (key.entry->kept) {
       const std::string path = key.entry->names_object ? fmt::format("{}.{}", key.field, key.entry->key) : key.field;
       const OrderedJson* value = value_at(values_, path);
       return value == nullptr ? OrderedJson() : *value;

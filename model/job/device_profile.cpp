@@ -77,7 +77,7 @@ MessageCurve read_segments(ObjectReader& reader, const Origins& origins) {
 GroupCurve read_curve(const nlohmann::json& value, const std::string& field, const Origins& origins) {
   ObjectReader reader(value, field, origins);
   GroupCurve group;
-  read_fields(curve_fields(), reader, &group);
+  read_fields(curve_fields(), reader, group);
   if (group.nodes > group.ranks) {
     reader.fail("nodes", fmt::format("{} is out of range", group.nodes),
                 fmt::format("expected a whole number from 1 to {}", group.ranks));
@@ -219,7 +219,7 @@ nlohmann::ordered_json measured_links_json(const MeasuredLinks& on) {
   nlohmann::ordered_json json = {{"name", on.name}};
   const auto rate = [](BytesPerSecond value) { return quantity_text(value.value(), Dimension::kBandwidth); };
   if (on.intra_bandwidth.value() > 0.0) json["intra_bandwidth"] = rate(on.intra_bandwidth);
-  for (const DeviceLink& link : on.links) json["links"].push_back(write_fields(link_fields(), &link));
+  for (const DeviceLink& link : on.links) json["links"].push_back(write_fields(link_fields(), link));
   if (on.devices_per_node > 0) json["devices_per_node"] = on.devices_per_node;
   if (on.nics_per_node > 0) json["nics_per_node"] = on.nics_per_node;
   if (on.nic_bandwidth.value() > 0.0) json["nic_bandwidth"] = rate(on.nic_bandwidth);
@@ -255,7 +255,7 @@ std::vector<DeviceLink> read_links(const ObjectReader& owner, const nlohmann::js
   for (std::size_t index = 0; index < values.size(); ++index) {
     ObjectReader reader(values[index], owner.field_of(fmt::format("links.{}", index)), origins);
     DeviceLink link;
-    read_fields(link_fields(), reader, &link);
+    read_fields(link_fields(), reader, link);
     reader.refuse_unknown_keys();
     if (link.one == link.other) reader.fail("other", "is the same device", "a link joins two");
     links.push_back(link);
@@ -415,7 +415,7 @@ std::string write_profile(const DeviceProfile& profile) {
                                  {"confidence", profile.confidence},
                                  {"cluster", *profile.cluster}};
   json["curves"] = nlohmann::ordered_json::array();
-  for (const GroupCurve& group : profile.curves) json["curves"].push_back(write_fields(curve_fields(), &group));
+  for (const GroupCurve& group : profile.curves) json["curves"].push_back(write_fields(curve_fields(), group));
   if (profile.measured_links) json["measured_links"] = measured_links_json(*profile.measured_links);
   json["fits"] = nlohmann::ordered_json::array();
   for (const ProfileFit& fit : profile.fits) json["fits"].push_back(fit_json(fit));

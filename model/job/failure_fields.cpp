@@ -8,7 +8,7 @@
 
 #include "base/text/error.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/job/access.hpp"
+#include "model/job/fields.hpp"
 #include "model/job/read_job.hpp"
 #include "model/workload/failures.hpp"
 
@@ -30,9 +30,9 @@ constexpr const char* kRateHelp =
     "month, "
     "year";
 
-void read_interval(ObjectReader& reader, const Field& field, void* owner) {
+void read_interval(ObjectReader& reader, const FieldInfo& field, CheckpointPolicy& checkpoint_policy) {
   const nlohmann::json* value = reader.find(field.key);
-  auto& interval = static_cast<CheckpointPolicy*>(owner)->interval;
+  auto& interval = checkpoint_policy.interval;
   interval.reset();
   if (value != nullptr && *value == kBestInterval) return;
   const std::optional<double> seconds = reader.quantity(field.key, Dimension::kTime);
@@ -40,61 +40,55 @@ void read_interval(ObjectReader& reader, const Field& field, void* owner) {
   if (seconds) interval = Seconds(*seconds);
 }
 
-OrderedJsonValue write_interval(const Field&, const void* owner) {
-  const auto& interval = static_cast<const CheckpointPolicy*>(owner)->interval;
+OrderedJsonValue write_interval(const FieldInfo&, const CheckpointPolicy& checkpoint_policy) {
+  const auto& interval = checkpoint_policy.interval;
   return interval ? nlohmann::ordered_json(quantity_text(interval->value(), Dimension::kTime))
                   : nlohmann::ordered_json(kBestInterval);
 }
 
-void read_rate(ObjectReader& reader, const Field& field, void* owner) {
+void read_rate(ObjectReader& reader, const FieldInfo& field, SlowPhases& slow_phases) {
   const std::optional<std::string> text = reader.text(field.key);
   const std::optional<EventRate> rate = text ? parse_event_rate(*text) : std::nullopt;
   if (!rate) reader.fail(field.key, fmt::format("\"{}\" is no rate", text.value_or("")), kRateHelp);
-  static_cast<SlowPhases*>(owner)->rate = *rate;
+  slow_phases.rate = *rate;
 }
 
-OrderedJsonValue write_rate(const Field&, const void* owner) {
-  return text_of(static_cast<const SlowPhases*>(owner)->rate);
+OrderedJsonValue write_rate(const FieldInfo&, const SlowPhases& slow_phases) {
+  return text_of(slow_phases.rate);
 }
 
-void read_takes(ObjectReader& reader, const Field& field, void* owner) {
+void read_takes(ObjectReader& reader, const FieldInfo& field, FailureCause& failure_cause) {
   const auto index = reader.choice(field.key, names_of<TakenOut>());
-  if (index) static_cast<FailureCause*>(owner)->takes = static_cast<TakenOut>(*index);
+  if (index) failure_cause.takes = static_cast<TakenOut>(*index);
 }
 
-OrderedJsonValue write_takes(const Field&, const void* owner) {
-  const auto& takes = static_cast<const FailureCause*>(owner)->takes;
+OrderedJsonValue write_takes(const FieldInfo&, const FailureCause& failure_cause) {
+  const auto& takes = failure_cause.takes;
   if (!takes) return nullptr;
   return name_of(*takes);
 }
 
-OrderedJsonValue write_causes(const Field&, const void* owner) {
-  const Failures& failures = *static_cast<const Failures*>(owner);
+OrderedJsonValue write_causes(const FieldInfo&, const Failures& failures) {
   if (failures.mtbf) return nullptr;
   nlohmann::ordered_json causes = nlohmann::ordered_json::array();
-  for (const FailureCause& cause : failures.causes) causes.push_back(write_fields(failure_cause_fields(), &cause));
+  for (const FailureCause& cause : failures.causes) causes.push_back(write_fields(failure_cause_fields(), cause));
   return causes;
 }
 
-template <auto Member, const Fields& (*Parts)()>
-OrderedJsonValue write_section(const Field&, const void* owner) {
-  const auto& section = member_of<Member>(owner);
-  if constexpr (kIsOptional<ValueOf<Member>>) {
-    return section ? write_fields(Parts(), &*section) : nlohmann::ordered_json();
-  } else {
-    nlohmann::ordered_json json = write_fields(Parts(), &section);
-    return json.empty() ? nlohmann::ordered_json() : json;
-  }
+// Without members it is not written.
+template <auto Member, auto Table>
+Entry<Failures> section(std::string_view key, std::string_view help) {
+  Entry<Failures> entry = part<Member, Table>(key, help);
+  entry.field.write = [](const FieldInfo& field, const Failures& failures) -> OrderedJsonValue {
+    OrderedJsonValue json = write_object<Member, Table>(field, failures);
+    return json->empty() ? nullptr : json;
+  };
+  return entry;
 }
 
-template <auto Member, const Fields& (*Parts)()>
-Entry section(std::string_view key, std::string_view help) {
-  return custom<Failures>(key, FieldKind::kObject, help, nullptr, &write_section<Member, Parts>).of(Parts);
-}
-
-const Fields& observed_table() {
+const Fields<ObservedFleet>& observed_table() {
   using O = ObservedFleet;
-  static const Fields fields = {
+  static const Fields<ObservedFleet> fields = {
       flopcast::whole<&O::gpus>("gpus", 1, kMostObserved, "of the fleet on which events were counted").flag("N"),
       flopcast::whole<&O::nodes>("nodes", 1, kMostObserved, "of that fleet").flag("N"),
       flopcast::whole<&O::links>("links", 1, kMostObserved, "of its nodes to the network")
@@ -105,9 +99,9 @@ const Fields& observed_table() {
   return fields;
 }
 
-const Fields& checkpoint_table() {
+const Fields<CheckpointPolicy>& checkpoint_table() {
   using C = CheckpointPolicy;
-  static const Fields fields = {
+  static const Fields<CheckpointPolicy> fields = {
       custom<C>("interval", FieldKind::kText, "training between two checkpoints: a time, or auto for the best",
                 &read_interval, &write_interval)
           .flag("TIME|auto"),
@@ -137,9 +131,9 @@ const Fields& checkpoint_table() {
   return fields;
 }
 
-const Fields& elastic_table() {
+const Fields<ElasticReplicas>& elastic_table() {
   using E = ElasticReplicas;
-  static const Fields fields = {
+  static const Fields<ElasticReplicas> fields = {
       flopcast::whole<&E::least_dp>("least_dp", 1, kMostReplicas,
                                     "the run goes on with as few replicas, and waits with fewer")
           .flag("N", {"--least-dp"}),
@@ -147,9 +141,9 @@ const Fields& elastic_table() {
   return fields;
 }
 
-const Fields& slow_phase_table() {
+const Fields<SlowPhases>& slow_phase_table() {
   using S = SlowPhases;
-  static const Fields fields = {
+  static const Fields<SlowPhases> fields = {
       custom<S>("rate", FieldKind::kText, "of phases in which the job is slow: \"0.6 per job month\"", &read_rate,
                 &write_rate)
           .flag("RATE")
@@ -168,9 +162,9 @@ const Fields& slow_phase_table() {
   return fields;
 }
 
-const Fields& straggler_table() {
+const Fields<SlowNodes>& straggler_table() {
   using S = SlowNodes;
-  static const Fields fields = {
+  static const Fields<SlowNodes> fields = {
       share<&S::share>("share", 1.0, "of nodes that are slower").flag("S").required("such as 0.005"),
       amount<&S::factor>("factor", "of the time of their computation").up_to(kMostSlow).flag("F").otherwise("1"),
       amount<&S::link_factor>("link_factor", "of the time of what passes their network cards")
@@ -183,9 +177,9 @@ const Fields& straggler_table() {
   return fields;
 }
 
-const Fields& maintenance_table() {
+const Fields<Maintenance>& maintenance_table() {
   using M = Maintenance;
-  static const Fields fields = {
+  static const Fields<Maintenance> fields = {
       quantity<&M::every>("every", Dimension::kTime, "planned stops: from one to the next")
           .above_zero()
           .flag("TIME")
@@ -196,9 +190,9 @@ const Fields& maintenance_table() {
 
 }  // namespace
 
-const Fields& failure_cause_fields() {
+const Fields<FailureCause>& failure_cause_fields() {
   using C = FailureCause;
-  static const Fields fields = {
+  static const Fields<FailureCause> fields = {
       text<&C::name>("name", "of the cause").required("such as \"gpu\""),
       choice<&C::per>("per", "what mtbf and events are of: gpu, node, link, rack or site"),
       quantity<&C::mtbf>("mtbf", Dimension::kTime, "mean time between failures of one of them").above_zero(),
@@ -213,8 +207,8 @@ const Fields& failure_cause_fields() {
   return fields;
 }
 
-const Fields& failure_fields() {
-  static const Fields fields = {
+const Fields<Failures>& failure_fields() {
+  static const Fields<Failures> fields = {
       text<&Failures::preset>("preset", "what interrupts a run of months (flopcast catalog failures)")
           .flag("NAME")
           .names_object()
@@ -224,7 +218,7 @@ const Fields& failure_fields() {
           .above_zero()
           .flag("TIME", {"--mtbf"}),
       custom<Failures>("causes", FieldKind::kList, "causes, each with its rate", nullptr, &write_causes)
-          .of(failure_cause_fields),
+          .of<failure_cause_fields>(),
       section<&Failures::observed, observed_table>("observed", "the fleet on which causes were counted"),
       other("log", FieldKind::kText, "CSV of interruptions on the observed fleet: cause, per, takes, count")
           .flag("FILE", {"--failure-log"}),
@@ -271,7 +265,7 @@ std::vector<FailureCause> read_causes(const ObjectReader& failures, const nlohma
   for (std::size_t index = 0; index < values.size(); ++index) {
     ObjectReader reader(values[index], failures.field_of(fmt::format("causes.{}", index)), origins);
     FailureCause cause;
-    read_fields(failure_cause_fields(), reader, &cause);
+    read_fields(failure_cause_fields(), reader, cause);
     reader.refuse_unknown_keys();
     check_cause(reader, cause, observed);
     const auto same = [&cause](const FailureCause& other) { return other.name == cause.name; };
@@ -306,19 +300,6 @@ nlohmann::json preset_values(const nlohmann::json& given, const Origins& origins
   // Who names one cause means no others.
   if (given.contains("mtbf")) values.erase("causes");
   return values;
-}
-
-template <class Part>
-void read_part(ObjectReader& reader, std::string_view key, const Fields& fields, Part& part) {
-  auto section = reader.object(key);
-  if (!section) return;
-  if constexpr (kIsOptional<Part>) {
-    part.emplace();
-    read_fields(fields, *section, &*part);
-  } else {
-    read_fields(fields, *section, &part);
-  }
-  section->refuse_unknown_keys();
 }
 
 void check_factors(const ObjectReader& reader, const Failures& failures) {
@@ -357,13 +338,13 @@ std::optional<Failures> read_failures(ObjectReader& root, Job& job, const Origin
   const nlohmann::json values = preset_values(named, origins);
   ObjectReader reader(values, "failures", origins);
   Failures failures;
-  read_fields(failure_fields(), reader, &failures);
-  read_part(reader, "observed", observed_table(), failures.observed);
-  read_part(reader, "checkpoint", checkpoint_table(), failures.checkpoint);
-  read_part(reader, "elastic", elastic_table(), failures.elastic);
-  read_part(reader, "slow_phases", slow_phase_table(), failures.slow_phases);
-  read_part(reader, "stragglers", straggler_table(), failures.stragglers);
-  read_part(reader, "maintenance", maintenance_table(), failures.maintenance);
+  read_fields(failure_fields(), reader, failures);
+  read_object(reader, "observed", observed_table(), failures.observed);
+  read_object(reader, "checkpoint", checkpoint_table(), failures.checkpoint);
+  read_object(reader, "elastic", elastic_table(), failures.elastic);
+  read_object(reader, "slow_phases", slow_phase_table(), failures.slow_phases);
+  read_object(reader, "stragglers", straggler_table(), failures.stragglers);
+  read_object(reader, "maintenance", maintenance_table(), failures.maintenance);
   reader.refuse_unknown_keys();
   check_factors(reader, failures);
   check_levels(reader, failures.checkpoint);

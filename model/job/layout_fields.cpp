@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
-#include "model/job/access.hpp"
+#include "model/job/fields.hpp"
 #include "model/layout/layout.hpp"
 
 namespace flopcast {
@@ -19,21 +19,19 @@ constexpr int kHighestStage = 3;
 constexpr std::string_view kFilePrefix = "file:";
 
 // A schedule whose rows are told goes by its file's name: the path means nothing elsewhere.
-OrderedJsonValue write_schedule(const Field&, const void* owner) {
-  const Layout& layout = *static_cast<const Layout*>(owner);
+OrderedJsonValue write_schedule(const FieldInfo&, const Layout& layout) {
   if (layout.schedule.empty()) return nullptr;
   const std::size_t slash = layout.schedule.rfind('/');
   if (layout.schedule_csv.empty() || slash == std::string::npos) return layout.schedule;
   return std::string(kFilePrefix) + layout.schedule.substr(slash + 1);
 }
 
-void read_schedule(ObjectReader& reader, const Field& field, void* owner) {
-  if (const auto name = reader.text(field.key)) static_cast<Layout*>(owner)->schedule = *name;
+void read_schedule(ObjectReader& reader, const FieldInfo& field, Layout& layout) {
+  if (const auto name = reader.text(field.key)) layout.schedule = *name;
 }
 
 // A list, or a word for how to make one.
-void read_stage_layers(ObjectReader& reader, const Field& field, void* owner) {
-  Layout& layout = *static_cast<Layout*>(owner);
+void read_stage_layers(ObjectReader& reader, const FieldInfo& field, Layout& layout) {
   const nlohmann::json* value = reader.find(field.key);
   if (value != nullptr && value->is_string()) {
     layout.stage_split = static_cast<StageSplit>(*reader.choice(field.key, names_of<StageSplit>()));
@@ -42,14 +40,13 @@ void read_stage_layers(ObjectReader& reader, const Field& field, void* owner) {
   }
 }
 
-OrderedJsonValue write_stage_layers(const Field&, const void* owner) {
-  const Layout& layout = *static_cast<const Layout*>(owner);
+OrderedJsonValue write_stage_layers(const FieldInfo&, const Layout& layout) {
   if (!layout.stage_layers.empty()) return nlohmann::ordered_json(layout.stage_layers);
   if (layout.stage_split) return name_of(*layout.stage_split);
   return nullptr;
 }
 
-void read_placement(ObjectReader& reader, const Field& field, void* owner) {
+void read_placement(ObjectReader& reader, const FieldInfo& field, Layout& layout) {
   const auto text = reader.text(field.key);
   if (!text) return;
   auto placement = kGridAxes;
@@ -69,43 +66,39 @@ void read_placement(ObjectReader& reader, const Field& field, void* owner) {
   const bool complete = count == placement.size() && begin == text->size() + 1 &&
                         std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
   if (!complete) reader.fail(field.key, fmt::format("\"{}\" does not name every axis once", *text), help);
-  static_cast<Layout*>(owner)->placement = placement;
+  layout.placement = placement;
 }
 
 // Ranks along an axis, by its name.
 template <Axis kAxis>
-Entry ranks_along(std::string_view help, std::initializer_list<std::string_view> flags) {
-  const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
+Entry<Layout> ranks_along(std::string_view help, std::initializer_list<std::string_view> flags) {
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, Layout& layout) {
     const auto ranks = reader.whole(field.key, static_cast<int>(field.smallest), static_cast<int>(field.largest));
-    if (ranks) (*static_cast<Layout*>(owner))[kAxis] = *ranks;
+    if (ranks) layout[kAxis] = *ranks;
   };
-  const auto write = [](const Field&, const void* owner) -> OrderedJsonValue {
-    return (*static_cast<const Layout*>(owner))[kAxis];
-  };
-  Entry entry = custom<Layout>(name_of(kAxis), FieldKind::kWhole, help, read, write);
-  entry.field.copy = [](const void* from, void* to) {
-    (*static_cast<Layout*>(to))[kAxis] = (*static_cast<const Layout*>(from))[kAxis];
-  };
+  const auto write = [](const FieldInfo&, const Layout& layout) -> OrderedJsonValue { return layout[kAxis]; };
+  Entry<Layout> entry = custom<Layout>(name_of(kAxis), FieldKind::kWhole, help, read, write);
+  entry.field.copy = [](const Layout& from, Layout& to) { to[kAxis] = from[kAxis]; };
   entry.field.smallest = 1;
   return entry.up_to(kMostRanks).flag("N", flags).chosen();
 }
 
-OrderedJsonValue write_placement(const Field&, const void* owner) {
+OrderedJsonValue write_placement(const FieldInfo&, const Layout& layout) {
   std::string text;
-  for (const Axis axis : static_cast<const Layout*>(owner)->placement) {
+  for (const Axis axis : layout.placement) {
     text.append(text.empty() ? "" : "-").append(name_of(axis));
   }
   return text;
 }
 
-void read_compression(ObjectReader& reader, const Field& field, void* owner) {
+void read_compression(ObjectReader& reader, const FieldInfo& field, Layout& layout) {
   const auto text = reader.text(field.key);
   if (!text || *text == "none") return;
   const auto refuse = [&]() {
     reader.fail(field.key, fmt::format("unknown value \"{}\"", *text),
                 "valid: none, 8bit, 4bit, topk:F with a share F such as 0.01, powersgd:R with a rank R such as 4");
   };
-  Compression& compression = static_cast<Layout*>(owner)->compression;
+  Compression& compression = layout.compression;
   if (*text == "8bit" || *text == "4bit") {
     compression.kind = Compression::Kind::kQuantized;
     compression.bits = *text == "8bit" ? 8 : 4;
@@ -129,11 +122,11 @@ void read_compression(ObjectReader& reader, const Field& field, void* owner) {
   }
 }
 
-OrderedJsonValue write_compression(const Field&, const void* owner) {
-  return static_cast<const Layout*>(owner)->compression.text();
+OrderedJsonValue write_compression(const FieldInfo&, const Layout& layout) {
+  return layout.compression.text();
 }
 
-void read_recompute_modules(ObjectReader& reader, const Field& field, void* owner) {
+void read_recompute_modules(ObjectReader& reader, const FieldInfo& field, Layout& layout) {
   if (reader.find(field.key)->is_null()) return;
   RecomputeModules modules;
   for (const std::string& word : listed_words(reader, field, "such as [\"core_attn\", \"moe_act\"]")) {
@@ -145,19 +138,19 @@ void read_recompute_modules(ObjectReader& reader, const Field& field, void* owne
     modules |= bit_of(*module);
   }
   if (modules.none()) reader.fail(field.key, "names no module", "leave it out, or give --recompute none");
-  static_cast<Layout*>(owner)->recompute_modules = modules;
+  layout.recompute_modules = modules;
 }
 
-OrderedJsonValue write_recompute_modules(const Field&, const void* owner) {
-  const std::optional<RecomputeModules>& modules = static_cast<const Layout*>(owner)->recompute_modules;
+OrderedJsonValue write_recompute_modules(const FieldInfo&, const Layout& layout) {
+  const std::optional<RecomputeModules>& modules = layout.recompute_modules;
   if (!modules) return nullptr;
   return nlohmann::ordered_json(names_in(*modules));
 }
 
 }  // namespace
 
-const Fields& layout_fields() {
-  static const Fields fields = {
+const Fields<Layout>& layout_fields() {
+  static const Fields<Layout> fields = {
       ranks_along<Axis::kData>("data-parallel replicas (default: the devices left over)", {"--dp"})
           .otherwise("the devices left over"),
       ranks_along<Axis::kTensor>("tensor-parallel ranks", {"--tp", "--tensor-model-parallel-size"}),

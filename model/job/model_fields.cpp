@@ -3,7 +3,7 @@
 
 #include "model/catalog/catalogue.hpp"
 #include "model/hardware/cluster.hpp"
-#include "model/job/access.hpp"
+#include "model/job/fields.hpp"
 #include "model/workload/transformer.hpp"
 
 namespace flopcast {
@@ -37,70 +37,53 @@ std::vector<std::string> precision_choices() {
   return names;
 }
 
-template <auto Member, const Fields& (*Parts)()>
-OrderedJsonValue write_part(const Field&, const void* owner) {
-  const auto& part = member_of<Member>(owner);
-  if constexpr (kIsOptional<ValueOf<Member>>) {
-    return part ? write_fields(Parts(), &*part) : nlohmann::ordered_json();
-  } else {
-    return write_fields(Parts(), &part);
-  }
-}
-
-/// An object that its struct's reader reads.
-template <auto Member, const Fields& (*Parts)()>
-Entry part(std::string_view key, std::string_view help) {
-  return custom<OwnerOf<Member>>(key, FieldKind::kObject, help, nullptr, &write_part<Member, Parts>).of(Parts);
-}
-
-void read_peaks(ObjectReader& reader, const Field& field, void* owner) {
+void read_peaks(ObjectReader& reader, const FieldInfo& field, Device& device) {
   auto peaks = reader.object(field.key);
   if (!peaks) reader.fail_missing(field.key, R"(such as {"bf16": "312TFLOP/s"})");
-  auto& rates = static_cast<Device*>(owner)->peak;
+  auto& rates = device.peak;
   for (std::size_t index = 0; index < rates.size(); ++index) {
     const auto rate = peaks->quantity(names_of<Precision>()[index], Dimension::kFlopRate);
     rates[index] = FlopsPerSecond(rate.value_or(0.0));
   }
-  static_cast<Device*>(owner)->peak_fp4 = FlopsPerSecond(peaks->quantity(kFp4, Dimension::kFlopRate).value_or(0.0));
+  device.peak_fp4 = FlopsPerSecond(peaks->quantity(kFp4, Dimension::kFlopRate).value_or(0.0));
   peaks->refuse_unknown_keys();
 }
 
-OrderedJsonValue write_peaks(const Field&, const void* owner) {
+OrderedJsonValue write_peaks(const FieldInfo&, const Device& device) {
   nlohmann::ordered_json peaks = nlohmann::ordered_json::object();
-  const auto& rates = static_cast<const Device*>(owner)->peak;
+  const auto& rates = device.peak;
   for (std::size_t index = 0; index < rates.size(); ++index) {
     if (rates[index].value() <= 0.0) continue;
     peaks[names_of<Precision>()[index]] = quantity_text(rates[index].value(), Dimension::kFlopRate);
   }
-  const FlopsPerSecond fp4 = static_cast<const Device*>(owner)->peak_fp4;
+  const FlopsPerSecond fp4 = device.peak_fp4;
   if (fp4.value() > 0.0) peaks[std::string(kFp4)] = quantity_text(fp4.value(), Dimension::kFlopRate);
   return peaks;
 }
 
-OrderedJsonValue write_efficiencies(const Field&, const void* owner) {
+OrderedJsonValue write_efficiencies(const FieldInfo&, const Device& device) {
   nlohmann::ordered_json shares;
-  const auto& efficiencies = static_cast<const Device*>(owner)->gemm_efficiency_by_precision;
+  const auto& efficiencies = device.gemm_efficiency_by_precision;
   for (std::size_t index = 0; index < efficiencies.size(); ++index) {
     if (efficiencies[index] > 0.0) shares[names_of<Precision>()[index]] = efficiencies[index];
   }
-  const double in_4_bits = static_cast<const Device*>(owner)->gemm_efficiency_fp4;
+  const double in_4_bits = device.gemm_efficiency_fp4;
   if (in_4_bits > 0.0) shares[std::string(kFp4)] = in_4_bits;
   return shares;
 }
 
 // A count; a list of nodes that differ is for the cluster's reader.
-void read_nodes(ObjectReader& reader, const Field& field, void* owner) {
+void read_nodes(ObjectReader& reader, const FieldInfo& field, Cluster& cluster) {
   if (reader.find(field.key)->is_array()) return;
-  static_cast<Cluster*>(owner)->nodes = *reader.whole(field.key, 1, kMostNodes);
+  cluster.nodes = *reader.whole(field.key, 1, kMostNodes);
 }
 
-OrderedJsonValue write_nodes(const Field&, const void* owner) {
-  const Cluster& cluster = *static_cast<const Cluster*>(owner);
+OrderedJsonValue write_nodes(const FieldInfo&, const Cluster& cluster) {
   if (!cluster.uneven()) return cluster.nodes;
   nlohmann::ordered_json nodes = nlohmann::ordered_json::array();
   for (const ClusterNode& node : cluster.uneven_nodes) {
-    nlohmann::ordered_json json = write_fields(node_fields(), &node);
-    json["device"] = write_fields(device_fields(), &cluster.node_devices[static_cast<std::size_t>(node.device)]);
+    nlohmann::ordered_json json = write_fields(node_fields(), node);
+    json["device"] = write_fields(device_fields(), cluster.node_devices[static_cast<std::size_t>(node.device)]);
     nodes.push_back(std::move(json));
   }
   return nodes;
@@ -114,43 +97,26 @@ std::vector<std::string> curve_kinds() {
   }
   return kinds;
 }
-void read_curve_kind(ObjectReader& reader, const Field& field, void* owner) {
+void read_curve_kind(ObjectReader& reader, const FieldInfo& field, GroupCurve& group_curve) {
   const auto index = reader.choice(field.key, curve_kinds());
-  if (index) static_cast<GroupCurve*>(owner)->collective = kCurveKinds[*index];
+  if (index) group_curve.collective = kCurveKinds[*index];
 }
-OrderedJsonValue write_curve_kind(const Field&, const void* owner) {
-  return static_cast<const GroupCurve*>(owner)->name();
+OrderedJsonValue write_curve_kind(const FieldInfo&, const GroupCurve& group_curve) {
+  return group_curve.name();
 }
 
-OrderedJsonValue write_segments(const Field&, const void* owner) {
+OrderedJsonValue write_segments(const FieldInfo&, const GroupCurve& group_curve) {
   nlohmann::ordered_json segments = nlohmann::ordered_json::array();
-  for (const MessageSegment& segment : static_cast<const GroupCurve*>(owner)->curve.segments()) {
-    segments.push_back(write_fields(segment_fields(), &segment));
+  for (const MessageSegment& segment : group_curve.curve.segments()) {
+    segments.push_back(write_fields(segment_fields(), segment));
   }
   return segments;
 }
 
-OrderedJsonValue write_curves(const Field&, const void* owner) {
-  nlohmann::ordered_json curves;
-  for (const GroupCurve& curve : static_cast<const Cluster*>(owner)->curves) {
-    curves.push_back(write_fields(curve_fields(), &curve));
-  }
-  return curves;
-}
-
-OrderedJsonValue write_links(const Field&, const void* owner) {
-  nlohmann::ordered_json links;
-  for (const DeviceLink& link : static_cast<const Cluster*>(owner)->links) {
-    links.push_back(write_fields(link_fields(), &link));
-  }
-  return links;
-}
-
-OrderedJsonValue write_layers(const Field&, const void* owner) {
-  const LayerProfile& profile = *static_cast<const LayerProfile*>(owner);
+OrderedJsonValue write_layers(const FieldInfo&, const LayerProfile& profile) {
   nlohmann::ordered_json layers = nlohmann::ordered_json::array();
   for (const ProfiledLayer& layer : profile.layers) {
-    layers.push_back(write_fields(profiled_layer_fields(), &layer));
+    layers.push_back(write_fields(profiled_layer_fields(), layer));
     layers.back()["parameter_bytes"] = layer.parameters * element_size(profile.precision).value();
   }
   return layers;
@@ -158,8 +124,8 @@ OrderedJsonValue write_layers(const Field&, const void* owner) {
 
 }  // namespace
 
-const Fields& experts_fields() {
-  static const Fields fields = {
+const Fields<Experts>& experts_fields() {
+  static const Fields<Experts> fields = {
       whole<&Experts::count>("count", 1, kMostExperts, "experts of a layer")
           .flag("N", {"--num-experts"})
           .required("the number of routed experts in a layer"),
@@ -191,8 +157,8 @@ const Fields& experts_fields() {
   return fields;
 }
 
-const Fields& latent_fields() {
-  static const Fields fields = {
+const Fields<LatentAttention>& latent_fields() {
+  static const Fields<LatentAttention> fields = {
       whole<&LatentAttention::query_rank>("q_lora_rank", 0, kLargestWidth, "width of the query latent, 0 for none")
           .flag("N", {"--q-lora-rank"}),
       whole<&LatentAttention::key_value_rank>("kv_lora_rank", 1, kLargestWidth, "width of the key-value latent")
@@ -211,8 +177,8 @@ const Fields& latent_fields() {
   return fields;
 }
 
-const Fields& transformer_fields() {
-  static const Fields fields = {
+const Fields<Transformer>& transformer_fields() {
+  static const Fields<Transformer> fields = {
       text<&Transformer::name>("name", "model: a catalogue name, or the path of a layer profile")
           .flag("NAME")
           .names_object()
@@ -279,8 +245,8 @@ const Fields& transformer_fields() {
   return fields;
 }
 
-const Fields& profiled_layer_fields() {
-  static const Fields fields = {
+const Fields<ProfiledLayer>& profiled_layer_fields() {
+  static const Fields<ProfiledLayer> fields = {
       text<&ProfiledLayer::name>("name", "for messages and tables"),
       amount<&ProfiledLayer::forward>("forward_s", "forward time of one microbatch")
           .required("the forward time of one microbatch in seconds"),
@@ -294,8 +260,8 @@ const Fields& profiled_layer_fields() {
   return fields;
 }
 
-const Fields& layer_profile_fields() {
-  static const Fields fields = {
+const Fields<LayerProfile>& layer_profile_fields() {
+  static const Fields<LayerProfile> fields = {
       other("name", FieldKind::kText, "of the model"),
       whole<&LayerProfile::micro_batch_size>("micro_batch_size", 1, kMostProfiledSamples,
                                              "samples of the microbatch that a layer profile measured")
@@ -304,31 +270,28 @@ const Fields& layer_profile_fields() {
       choice<&LayerProfile::precision>("precision", "the format that a layer profile was measured in"),
       whole<&LayerProfile::sequence_length>("sequence_length", 1, kLongestProfiledSample, "tokens of a sample"),
       custom<LayerProfile>("layers", FieldKind::kList, "measured layers", nullptr, &write_layers)
-          .of(profiled_layer_fields),
+          .of<profiled_layer_fields>(),
   };
   return fields;
 }
 
-const Fields& model_fields() {
-  static const Fields fields = [] {
-    Fields all = transformer_fields();
-    const auto known = [&all](const Field& field) {
-      return std::any_of(all.begin(), all.end(), [&field](const Field& other) { return other.key == field.key; });
-    };
-    auto after_name = all.begin() + 1;
-    for (const Field& field : layer_profile_fields()) {
-      if (!known(field)) after_name = all.insert(after_name, field) + 1;
-    }
-    return all;
-  }();
-  return fields;
+FieldInfos model_fields() {
+  FieldInfos all = infos_of<transformer_fields>();
+  const auto known = [&all](const FieldInfo& field) {
+    return std::any_of(all.begin(), all.end(), [&field](const FieldInfo* other) { return other->key == field.key; });
+  };
+  auto after_name = all.begin() + 1;
+  for (const FieldInfo* field : infos_of<layer_profile_fields>()) {
+    if (!known(*field)) after_name = all.insert(after_name, field) + 1;
+  }
+  return all;
 }
 
-const Fields& gemm_kernel_fields() {
+const Fields<GemmKernel>& gemm_kernel_fields() {
   constexpr int kLargestTile = 4'096;
   constexpr int kDeepest = 1'000'000;
   constexpr double kLargestShare = 1e6;  // operands that stay in a cache stream faster than memory does
-  static const Fields fields = {
+  static const Fields<GemmKernel> fields = {
       whole<&GemmKernel::tile>("tile", 0, kLargestTile, "side of its square tile, 0: the best of a GPU library's"),
       whole<&GemmKernel::overhead_depth>("overhead_depth", 0, kDeepest,
                                          "k-equivalent of filling and draining a tile's pipeline"),
@@ -343,8 +306,8 @@ const Fields& gemm_kernel_fields() {
   return fields;
 }
 
-const Fields& device_fields() {
-  static const Fields fields = {
+const Fields<Device>& device_fields() {
+  static const Fields<Device> fields = {
       text<&Device::name>("name", "device: a catalogue name")
           .flag("NAME")
           .names_object()
@@ -398,16 +361,16 @@ const Fields& device_fields() {
   return fields;
 }
 
-const Fields& node_fields() {
-  static const Fields fields = {
+const Fields<ClusterNode>& node_fields() {
+  static const Fields<ClusterNode> fields = {
       whole<&ClusterNode::devices>("devices", 1, kMostDevicesPerNode, "devices in the node"),
-      other("device", FieldKind::kObject, "in place of the cluster's").of(device_fields),
+      other("device", FieldKind::kObject, "in place of the cluster's").of<device_fields>(),
   };
   return fields;
 }
 
-const Fields& segment_fields() {
-  static const Fields fields = {
+const Fields<MessageSegment>& segment_fields() {
+  static const Fields<MessageSegment> fields = {
       amount<&MessageSegment::from>("from_bytes", "the smallest message of the segment"),
       amount<&MessageSegment::alpha>("alpha_s", "its time of no bytes"),
       amount<&MessageSegment::beta>("beta_s_per_byte", "what each byte adds"),
@@ -415,8 +378,8 @@ const Fields& segment_fields() {
   return fields;
 }
 
-const Fields& curve_fields() {
-  static const Fields fields = {
+const Fields<GroupCurve>& curve_fields() {
+  static const Fields<GroupCurve> fields = {
       custom<GroupCurve>("kind", FieldKind::kChoice, "of the message", &read_curve_kind, &write_curve_kind)
           .among(&curve_kinds)
           .required(),
@@ -424,13 +387,13 @@ const Fields& curve_fields() {
           .required("the size of the group that was measured"),
       whole<&GroupCurve::nodes>("nodes", 1, kMostGroupRanks, "that they were on"),
       custom<GroupCurve>("segments", FieldKind::kList, "its time, from 0 bytes on", nullptr, &write_segments)
-          .of(segment_fields),
+          .of<segment_fields>(),
   };
   return fields;
 }
 
-const Fields& link_fields() {
-  static const Fields fields = {
+const Fields<DeviceLink>& link_fields() {
+  static const Fields<DeviceLink> fields = {
       whole<&DeviceLink::one>("one", 0, kMostDevicesPerNode - 1, "a device's place in the node")
           .required("a device's place in the node, from 0"),
       whole<&DeviceLink::other>("other", 0, kMostDevicesPerNode - 1, "the other's")
@@ -440,8 +403,8 @@ const Fields& link_fields() {
   return fields;
 }
 
-const Fields& cluster_fields() {
-  static const Fields fields = {
+const Fields<Cluster>& cluster_fields() {
+  static const Fields<Cluster> fields = {
       text<&Cluster::name>("name", "cluster: a catalogue name, N nodes of it")
           .flag("[Nx]NAME")
           .names_object()
@@ -449,7 +412,7 @@ const Fields& cluster_fields() {
       other("description", FieldKind::kText, "what it is"),
       custom<Cluster>("nodes", FieldKind::kWhole, "nodes", &read_nodes, &write_nodes)
           .flag("N", {"--nodes"})
-          .of(node_fields),
+          .of<node_fields>(),
       whole<&Cluster::devices_per_node>("devices_per_node", 1, kMostDevicesPerNode, "devices in a node").flag("N"),
       part<&Cluster::device, device_fields>("device", "what every node holds"),
       quantity<&Cluster::intra_bandwidth>("intra_bandwidth", Dimension::kBandwidth,
@@ -476,8 +439,7 @@ const Fields& cluster_fields() {
       quantity<&Cluster::hop_latency>("hop_latency", Dimension::kTime,
                                       "what the network adds to each step of a collective from node to node")
           .flag("TIME"),
-      custom<Cluster>("links", FieldKind::kList, "between devices of a node without a switch", nullptr, &write_links)
-          .of(link_fields),
+      parts<&Cluster::links, link_fields>("links", "between devices of a node without a switch"),
       quantity<&Cluster::host_bandwidth>("host_bandwidth", Dimension::kBandwidth,
                                          "of one device to its host, per direction")
           .flag("RATE")
@@ -486,9 +448,7 @@ const Fields& cluster_fields() {
                                                 "of a node's host memory")
           .flag("RATE")
           .zero_is_none(),
-      custom<Cluster>("curves", FieldKind::kList, "measured messages, in place of the links' figures", nullptr,
-                      &write_curves)
-          .of(curve_fields),
+      parts<&Cluster::curves, curve_fields>("curves", "measured messages, in place of the links' figures"),
       part<&Cluster::network, network_fields>("network", "what joins the nodes, where groups share links"),
   };
   return fields;

@@ -9,7 +9,7 @@
 #include "base/text/words.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/hardware/network_fabric.hpp"
-#include "model/job/access.hpp"
+#include "model/job/fields.hpp"
 #include "model/job/read_job.hpp"
 
 namespace flopcast {
@@ -28,8 +28,7 @@ std::vector<std::string> preset_names() {
 }
 
 // "hash", or "hash:7" with its seed.
-void read_routing(ObjectReader& reader, const Field& field, void* owner) {
-  Network& network = *static_cast<Network*>(owner);
+void read_routing(ObjectReader& reader, const FieldInfo& field, Network& network) {
   const std::optional<std::string> text = reader.text(field.key);
   constexpr std::string_view kSeeded = "hash:";
   if (text && text->rfind(kSeeded, 0) == 0) {
@@ -44,13 +43,12 @@ void read_routing(ObjectReader& reader, const Field& field, void* owner) {
   const auto index = reader.choice(field.key, names_of<Routing>());
   if (index) network.routing = static_cast<Routing>(*index);
 }
-OrderedJsonValue write_routing(const Field&, const void* owner) {
-  return name_of(static_cast<const Network*>(owner)->routing);
+OrderedJsonValue write_routing(const FieldInfo&, const Network& network) {
+  return name_of(network.routing);
 }
 
 // "compact", "scattered:7", or the places one by one.
-void read_allocation(ObjectReader& reader, const Field& field, void* owner) {
-  Network& network = *static_cast<Network*>(owner);
+void read_allocation(ObjectReader& reader, const FieldInfo& field, Network& network) {
   if (reader.find(field.key)->is_array()) {
     network.allocation.clear();
     network.allocated = *reader.whole_list(field.key, 0, kMostNetworkNodes - 1);
@@ -59,43 +57,34 @@ void read_allocation(ObjectReader& reader, const Field& field, void* owner) {
     network.allocation = *reader.text(field.key);
   }
 }
-OrderedJsonValue write_allocation(const Field&, const void* owner) {
-  const Network& network = *static_cast<const Network*>(owner);
+OrderedJsonValue write_allocation(const FieldInfo&, const Network& network) {
   if (!network.allocated.empty()) return OrderedJson(network.allocated);
   return network.allocation;
 }
 
-void read_shape(ObjectReader& reader, const Field& field, void* owner) {
+void read_shape(ObjectReader& reader, const FieldInfo& field, Network& network) {
   if (const auto sizes = reader.whole_list(field.key, 1, kMostNetworkNodes)) {
-    static_cast<Network*>(owner)->shape = *sizes;
+    network.shape = *sizes;
   }
 }
-OrderedJsonValue write_shape(const Field&, const void* owner) {
-  const Network& network = *static_cast<const Network*>(owner);
+OrderedJsonValue write_shape(const FieldInfo&, const Network& network) {
   return network.shape.empty() ? OrderedJson() : OrderedJson(network.shape);
 }
 
-template <auto Member, const Fields& (*Parts)()>
-OrderedJsonValue write_list(const Field&, const void* owner) {
-  OrderedJson list;
-  for (const auto& entry : member_of<Member>(owner)) list.push_back(write_fields(Parts(), &entry));
-  return list;
-}
-
 template <class Value>
-void read_entries(const ObjectReader& reader, const Field& field, const nlohmann::json& values, const Fields& fields,
-                  const Origins& origins, std::vector<Value>& list) {
-  if (!values.is_array()) reader.fail(field.key, "is no list", fmt::format("a list of objects"));
+void read_entries(const ObjectReader& reader, std::string_view key, const nlohmann::json& values,
+                  const Fields<Value>& fields, const Origins& origins, std::vector<Value>& list) {
+  if (!values.is_array()) reader.fail(key, "is no list", "a list of objects");
   for (std::size_t index = 0; index < values.size(); ++index) {
-    ObjectReader entry(values[index], reader.field_of(fmt::format("{}.{}", field.key, index)), origins);
+    ObjectReader entry(values[index], reader.field_of(fmt::format("{}.{}", key, index)), origins);
     Value& read = list.emplace_back();
-    read_fields(fields, entry, &read);
+    read_fields(fields, entry, read);
     entry.refuse_unknown_keys();
   }
 }
 
-const Fields& tier_fields() {
-  static const Fields fields = {
+const Fields<NetworkTier>& tier_fields() {
+  static const Fields<NetworkTier> fields = {
       whole<&NetworkTier::nodes>("nodes", 1, kMostNetworkNodes, "that a switch of the tier joins")
           .required("the nodes that a switch of the tier joins"),
       share<&NetworkTier::oversubscription>("oversubscription", kMostOversubscribed,
@@ -104,29 +93,27 @@ const Fields& tier_fields() {
   return fields;
 }
 
-const Fields& degraded_fields() {
-  static const Fields fields = {
+const Fields<DegradedLink>& degraded_fields() {
+  static const Fields<DegradedLink> fields = {
       text<&DegradedLink::link>("link", "its name, such as tier0.3.up.1").required("the name of a link"),
       custom<DegradedLink>(
           "share", FieldKind::kNumber, "of its bandwidth that is left; 0: dead",
-          [](ObjectReader& reader, const Field& field, void* owner) {
+          [](ObjectReader& reader, const FieldInfo& field, DegradedLink& degraded_link) {
             const std::optional<double> left = reader.amount(field.key);
             if (left && *left > 1.0) {
               reader.fail(field.key, fmt::format("{} is out of range", *left), "expected a number from 0 to 1");
             }
-            if (left) static_cast<DegradedLink*>(owner)->share = *left;
+            if (left) degraded_link.share = *left;
           },
-          [](const Field&, const void* owner) -> OrderedJsonValue {
-            return static_cast<const DegradedLink*>(owner)->share;
-          })
+          [](const FieldInfo&, const DegradedLink& degraded_link) -> OrderedJsonValue { return degraded_link.share; })
           .required("the share of its bandwidth that is left")
           .up_to(1.0),
   };
   return fields;
 }
 
-const Fields& background_fields() {
-  static const Fields fields = {
+const Fields<BackgroundTraffic>& background_fields() {
+  static const Fields<BackgroundTraffic> fields = {
       text<&BackgroundTraffic::from>("from", "a switch, such as tier0.0, or a node, node0")
           .required("a switch, such as tier0.0, or a node of the fabric, such as node0"),
       text<&BackgroundTraffic::to>("to", "another").required("another switch or node"),
@@ -137,8 +124,8 @@ const Fields& background_fields() {
   return fields;
 }
 
-const Fields& cable_fields() {
-  static const Fields fields = {
+const Fields<NetworkCable>& cable_fields() {
+  static const Fields<NetworkCable> fields = {
       text<&NetworkCable::from>("from", "a node, node0 and so on, or a switch of any name").required("node or switch"),
       text<&NetworkCable::to>("to", "another").required("node or switch"),
       quantity<&NetworkCable::bandwidth>("bandwidth", Dimension::kBandwidth, "each way")
@@ -216,16 +203,14 @@ void refuse_others(const ObjectReader& reader, const Network& network) {
 
 }  // namespace
 
-const Fields& network_fields() {
-  static const Fields fields = {
+const Fields<Network>& network_fields() {
+  static const Fields<Network> fields = {
       text<&Network::preset>("preset", "links between nodes: a preset, a file, or none")
           .flag("NAME", {"--network"})
           .names_object()
           .among(&preset_names),
       choice<&Network::topology>("topology", "how the nodes are joined").flag("NAME"),
-      custom<Network>("tiers", FieldKind::kList, "switches of a tree or of rails, from the nodes up", nullptr,
-                      &write_list<&Network::tiers, tier_fields>)
-          .of(tier_fields),
+      parts<&Network::tiers, tier_fields>("tiers", "switches of a tree or of rails, from the nodes up"),
       share<&Network::oversubscription>("oversubscription", kMostOversubscribed, "of the highest tier")
           .flag("RATIO", {"--oversubscription"}),
       custom<Network>("routing", FieldKind::kText, "spread, dst, or hash[:SEED]", &read_routing, &write_routing)
@@ -249,17 +234,11 @@ const Fields& network_fields() {
           .zero_is_none(),
       quantity<&Network::link_bandwidth>("link_bandwidth", Dimension::kBandwidth, "torus, dragonfly: between switches")
           .zero_is_none(),
-      custom<Network>("links", FieldKind::kList, "cables between nodes and switches, or a file of them", nullptr,
-                      &write_list<&Network::cables, cable_fields>)
-          .of(cable_fields)
+      parts<&Network::cables, cable_fields>("links", "cables between nodes and switches, or a file of them")
           .flag("FILE", {"--links"}),
-      custom<Network>("degraded", FieldKind::kList, "links with a share of their bandwidth", nullptr,
-                      &write_list<&Network::degraded, degraded_fields>)
-          .of(degraded_fields)
+      parts<&Network::degraded, degraded_fields>("degraded", "links with a share of their bandwidth")
           .flag("LINK=SHARE", {"--degrade"}),
-      custom<Network>("background", FieldKind::kList, "what others send between switches or nodes", nullptr,
-                      &write_list<&Network::background, background_fields>)
-          .of(background_fields),
+      parts<&Network::background, background_fields>("background", "what others send between switches or nodes"),
   };
   return fields;
 }
@@ -269,13 +248,13 @@ Network read_network(const nlohmann::json& given, const Origins& origins) {
   ObjectReader reader(values, "cluster.network", origins);
   Network network;
   if (reader.has("links") && !reader.has("topology")) network.topology = Topology::kLinks;
-  read_fields(network_fields(), reader, &network);
-  const auto entries = [&](const char* key, const Fields& fields, auto& list) {
+  read_fields(network_fields(), reader, network);
+  const auto entries = [&](const char* key, const auto& fields, auto& list) {
     const nlohmann::json* value = reader.find(key);
     if (value == nullptr) return;
     const bool text = value->is_string() && std::string_view(key) == "degraded";
     const nlohmann::json read = text ? degraded_of_text(reader, value->get<std::string>()) : *value;
-    read_entries(reader, field_named(network_fields(), key), read, fields, origins, list);
+    read_entries(reader, key, read, fields, origins, list);
   };
   entries("tiers", tier_fields(), network.tiers);
   entries("links", cable_fields(), network.cables);

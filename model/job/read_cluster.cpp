@@ -55,7 +55,7 @@ GemmKernel read_gemm_kernel(ObjectReader& device) {
   GemmKernel kernel;
   auto reader = device.object("gemm_kernel");
   if (!reader) return kernel;
-  read_fields(gemm_kernel_fields(), *reader, &kernel);
+  read_fields(gemm_kernel_fields(), *reader, kernel);
   reader->refuse_unknown_keys();
   // Who measured one depth measured it of all products.
   const bool one_depth = reader->has("overhead_depth") && !reader->has("weight_gradient_depth");
@@ -156,7 +156,7 @@ void read_uneven_nodes(ObjectReader& reader, const nlohmann::json& nodes, Cluste
     if (!nodes[index].is_object()) reader.fail("nodes", fmt::format("{} is no object", nodes[index].dump()), form);
     ObjectReader node(nodes[index], field, origins);
     ClusterNode read_node;
-    read_fields(node_fields(), node, &read_node);
+    read_fields(node_fields(), node, read_node);
     if (!node.has("devices")) node.fail_missing("devices", form);
     const nlohmann::json* own = node.find("device");
     node.refuse_unknown_keys();
@@ -220,7 +220,7 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
   ObjectReader reader(values, field, origins);
   Device device;
   device.name = "inline";
-  read_fields(device_fields(), reader, &device);
+  read_fields(device_fields(), reader, device);
   device.description = reader.text("description").value_or("");
   const bool gives_gemm = value.is_object() && value.contains("gemm_efficiency");
   check_clock(reader, device);
@@ -303,7 +303,7 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
     }
     cluster.device = read_device(*reader.find("device"), "cluster.device", assumptions, origins);
   }
-  read_fields(cluster_fields(), reader, &cluster);
+  read_fields(cluster_fields(), reader, cluster);
   if (!uneven && !own_links) tell_of_foreign_links(cluster, usual_device, assumptions);
   cluster.description = reader.text("description").value_or("");
   if (uneven) read_uneven_nodes(reader, *nodes, cluster, assumptions, origins);

@@ -33,17 +33,17 @@ void refuse_other_links(const DeviceProfile& profile, const Job& job) {
 }
 
 OrderedJson model_json(const Job& job) {
-  if (!job.profile) return write_fields(transformer_fields(), &job.model);
+  if (!job.profile) return write_fields(transformer_fields(), job.model);
   OrderedJson model = {{"name", job.model.name}};
-  model.update(write_fields(layer_profile_fields(), &*job.profile));
+  model.update(write_fields(layer_profile_fields(), *job.profile));
   return model;
 }
 
 OrderedJson training_json(const Job& job) {
   OrderedJson training;
-  for (const Field& field : training_fields()) {
+  for (const Field<Training>& field : training_fields()) {
     OrderedJson value;
-    if (field.write != nullptr) value = field.write(field, &job.training);
+    if (field.write != nullptr) value = field.write(field, job.training);
     if (field.key == "stack") {
       value = stack_json(job.training.stack);
       const auto known = catalogue_stack(job.training.stack.name, job.cluster.device.generation);
@@ -61,7 +61,7 @@ Job read_job(const nlohmann::json& root, const Origins& origins) {
   job.origins = origins;
   ObjectReader reader(root, "", job.origins);
   // Unknown sections first: a misspelt "trainig" must not be reported as a missing default.
-  for (const Field& section : job_fields()) reader.find(section.key);
+  for (const FieldInfo& section : job_fields()) reader.find(section.key);
   reader.refuse_unknown_keys();
   const nlohmann::json* model = reader.find("model");
   if (model != nullptr && lists_measured_layers(*model)) {
@@ -82,15 +82,15 @@ Job read_job(const nlohmann::json& root, const Origins& origins) {
 }
 
 OrderedJson stack_json(const Stack& stack) {
-  return write_fields(stack_fields(), &stack);
+  return write_fields(stack_fields(), stack);
 }
 
 OrderedJson job_json(const Job& job) {
   OrderedJson json = {{"model", model_json(job)},
-                      {"cluster", write_fields(cluster_fields(), &job.cluster)},
-                      {"layout", write_fields(layout_fields(), &job.layout)},
+                      {"cluster", write_fields(cluster_fields(), job.cluster)},
+                      {"layout", write_fields(layout_fields(), job.layout)},
                       {"training", training_json(job)}};
-  if (job.failures) json["failures"] = write_fields(failure_fields(), &*job.failures);
+  if (job.failures) json["failures"] = write_fields(failure_fields(), *job.failures);
   return json;
 }
 

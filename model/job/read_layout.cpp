@@ -491,7 +491,7 @@ void read_layout(ObjectReader& root, Job& job, const Origins& origins) {
   const nlohmann::json values = section == nullptr ? nlohmann::json::object() : *section;
   ObjectReader reader(values, "layout", origins);
   job.layout = {};
-  read_fields(layout_fields(), reader, &job.layout);
+  read_fields(layout_fields(), reader, job.layout);
   reader.refuse_unknown_keys();
   LayoutCheck(reader, job).check();
 }

@@ -80,7 +80,7 @@ void settle_groups(const ObjectReader& reader, Experts& experts) {
 // {"count": 8, "top_k": 2, "ffn": 14336, "shared": 0, "shared_ffn": 0, "first_dense_layers": 0, "every": 1}
 Experts read_experts(ObjectReader& reader, const Transformer& model, Job& job) {
   Experts experts;
-  read_fields(experts_fields(), reader, &experts);
+  read_fields(experts_fields(), reader, experts);
   reader.refuse_unknown_keys();
   if (experts.top_k > experts.count) {
     reader.fail("top_k", fmt::format("{} of {} experts", experts.top_k, experts.count),
@@ -116,7 +116,7 @@ Experts read_experts(ObjectReader& reader, const Transformer& model, Job& job) {
 // names of DeepSeek's configurations.
 LatentAttention read_latent(ObjectReader& reader, const Transformer& model) {
   LatentAttention latent;
-  read_fields(latent_fields(), reader, &latent);
+  read_fields(latent_fields(), reader, latent);
   reader.refuse_unknown_keys();
   if (model.qk_norm || model.biases || model.attention_bias) {
     reader.fail("kv_lora_rank", "latent attention with qk_norm or biases is not modelled", "leave them out");
@@ -156,7 +156,7 @@ Transformer read_model(ObjectReader& root, Job& job, const Origins& origins) {
   ObjectReader reader(values, "model", origins);
   Transformer model;
   model.name = "inline";
-  read_fields(transformer_fields(), reader, &model);
+  read_fields(transformer_fields(), reader, model);
   reader.refuse_unknown_keys();
   const auto otherwise = [&reader](const char* key, auto& member, auto value) {
     if (!reader.has(key)) member = value;

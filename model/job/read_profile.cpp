@@ -39,7 +39,7 @@ ProfiledLayer read_layer(const nlohmann::json& value, const std::string& field, 
                          const Origins& origins) {
   ObjectReader reader(value, field, origins);
   ProfiledLayer layer;
-  read_fields(profiled_layer_fields(), reader, &layer);
+  read_fields(profiled_layer_fields(), reader, layer);
   layer.parameters = reader.amount("parameter_bytes").value_or(0.0) / element_size(precision).value();
   settle_backward(reader, layer);
   reader.refuse_unknown_keys();
@@ -57,7 +57,7 @@ LayerProfile read_profile(const nlohmann::json& model, Job& job, const Origins& 
   ObjectReader reader(model, "model", origins);
   LayerProfile profile;
   job.model.name = reader.text("name").value_or("inline");
-  read_fields(layer_profile_fields(), reader, &profile);
+  read_fields(layer_profile_fields(), reader, profile);
   if (!reader.has("precision")) job.assumptions.push_back("model.precision of the profile is fp32");
   const nlohmann::json& layers = *reader.find("layers");
   reader.refuse_unknown_keys();

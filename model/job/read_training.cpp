@@ -52,13 +52,13 @@ Stack read_stack(const nlohmann::json& given, const nlohmann::json& measured, Gp
   ObjectReader reader(values, "training.stack", origins);
   Stack stack;
   stack.name = kDefaultStack;
-  read_fields(stack_fields(), reader, &stack);
+  read_fields(stack_fields(), reader, stack);
   reader.refuse_unknown_keys();
   if (stack.based_on.empty()) stack.based_on = stack.name;
   if (generation != GpuGeneration::kCpu) return stack;
   const Stack unknown;
-  for (const Field& field : stack_fields()) {
-    if (field.of_gpus) field.copy(&unknown, &stack);
+  for (const Field<Stack>& field : stack_fields()) {
+    if (field.of_gpus) field.copy(unknown, stack);
   }
   return stack;
 }
@@ -226,7 +226,7 @@ std::optional<Finetune> read_finetune(ObjectReader& training, Job& job, const Or
   ObjectReader reader(values, "training.finetune", origins);
   Finetune finetune;
   finetune.method = FinetuneMethod::kLora;
-  read_fields(finetune_fields(), reader, &finetune);
+  read_fields(finetune_fields(), reader, finetune);
   reader.refuse_unknown_keys();
   if (finetune.method == FinetuneMethod::kFull) {
     refuse_keys(reader,
@@ -260,7 +260,7 @@ std::optional<Preference> read_preference(ObjectReader& training, const Job& job
   }
   ObjectReader reader(values, "training.preference", origins);
   Preference preference;
-  read_fields(preference_fields(), reader, &preference);
+  read_fields(preference_fields(), reader, preference);
   reader.refuse_unknown_keys();
   if (job.profile) reader.fail("method", "a layer profile has no head to learn preferences with", "leave it out");
   if (job.model.mtp_layers > 0) {
@@ -351,7 +351,7 @@ Training read_training(ObjectReader& root, const DeviceProfile* profile, Job& jo
   const nlohmann::json values = section == nullptr ? nlohmann::json::object() : *section;
   ObjectReader reader(values, "training", origins);
   Training training;
-  read_fields(training_fields(), reader, &training);
+  read_fields(training_fields(), reader, training);
   reader.refuse_unknown_keys();
   training.finetune = read_finetune(reader, job, origins);
   training.preference = read_preference(reader, job, origins);

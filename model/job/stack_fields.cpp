@@ -6,7 +6,7 @@
 #include "base/text/words.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/hardware/device.hpp"
-#include "model/job/access.hpp"
+#include "model/job/fields.hpp"
 #include "model/workload/training.hpp"
 
 namespace flopcast {
@@ -16,10 +16,9 @@ namespace {
 constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
 
 // {"ampere": [0.57, 0.25]}: forward and backward, by generation.
-void read_flash_efficiency(ObjectReader& owner_reader, const Field& field, void* owner) {
+void read_flash_efficiency(ObjectReader& owner_reader, const FieldInfo& field, Stack& stack) {
   auto reader = owner_reader.object(field.key);
   if (!reader) return;
-  Stack& stack = *static_cast<Stack*>(owner);
   for (const std::string& generation : names_of<GpuGeneration>()) {
     const nlohmann::json* pair = reader->find(generation);
     if (pair == nullptr) continue;
@@ -34,9 +33,9 @@ void read_flash_efficiency(ObjectReader& owner_reader, const Field& field, void*
   reader->refuse_unknown_keys();
 }
 
-OrderedJsonValue write_flash_efficiency(const Field&, const void* owner) {
+OrderedJsonValue write_flash_efficiency(const FieldInfo&, const Stack& stack) {
   nlohmann::ordered_json json;
-  for (const auto& [generation, share] : static_cast<const Stack*>(owner)->flash_efficiency) {
+  for (const auto& [generation, share] : stack.flash_efficiency) {
     json[generation] = {share.forward, share.backward};
   }
   return json;
@@ -51,13 +50,13 @@ constexpr ElementFormat kElementFormats[] = {{"fp32", 4.0}, {"bf16", 2.0}, {"fp1
 
 // Bytes of an element, said as a format.
 template <auto Member>
-Entry format(std::string_view key, std::string_view help) {
-  const auto read = [](ObjectReader& reader, const Field& field, void* owner) {
+Entry<OwnerOf<Member>> format(std::string_view key, std::string_view help) {
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
     if (const auto index = reader.choice(field.key, element_format_names()))
-      member_of<Member>(owner) = kElementFormats[*index].bytes;
+      owner.*Member = kElementFormats[*index].bytes;
   };
-  const auto write = [](const Field&, const void* owner) -> OrderedJsonValue {
-    const double bytes = member_of<Member>(owner);
+  const auto write = [](const FieldInfo&, const OwnerOf<Member>& owner) -> OrderedJsonValue {
+    const double bytes = owner.*Member;
     for (const ElementFormat& format : kElementFormats) {
       if (format.bytes == bytes) return format.name;
     }
@@ -66,9 +65,9 @@ Entry format(std::string_view key, std::string_view help) {
   return entry_of<Member>(key, FieldKind::kChoice, help, read, write).among(&element_format_names);
 }
 
-void read_fused(ObjectReader& reader, const Field& field, void* owner) {
+void read_fused(ObjectReader& reader, const FieldInfo& field, Stack& stack) {
   const std::vector<std::string> words = listed_words(reader, field, "such as [\"norm\", \"rotary\"]");
-  auto& fused = static_cast<Stack*>(owner)->fused;
+  auto& fused = stack.fused;
   fused.fill(false);
   for (const std::string& word : words) {
     if (word == "none") continue;
@@ -81,9 +80,9 @@ void read_fused(ObjectReader& reader, const Field& field, void* owner) {
   }
 }
 
-OrderedJsonValue write_fused(const Field&, const void* owner) {
+OrderedJsonValue write_fused(const FieldInfo&, const Stack& stack) {
   nlohmann::ordered_json names = nlohmann::ordered_json::array();
-  const auto& fused = static_cast<const Stack*>(owner)->fused;
+  const auto& fused = stack.fused;
   for (std::size_t index = 0; index < fused.size(); ++index) {
     if (fused[index]) names.push_back(names_of<FusedOperator>()[index]);
   }
@@ -106,7 +105,7 @@ std::optional<int> nccl_release(std::string_view text) {
   return 2 * kNcclMajor + *minor;
 }
 
-void read_nccl(ObjectReader& reader, const Field& field, void* owner) {
+void read_nccl(ObjectReader& reader, const FieldInfo& field, Stack& stack) {
   const auto text = reader.text(field.key);
   if (!text) return;
   const std::optional<int> release = nccl_release(*text);
@@ -114,11 +113,11 @@ void read_nccl(ObjectReader& reader, const Field& field, void* owner) {
     reader.fail(field.key, fmt::format("\"{}\" is no release of NCCL", *text),
                 "such as 2.18, 2.21 or 2.27, from 2.4 on");
   }
-  static_cast<Stack*>(owner)->nccl = *release;
+  stack.nccl = *release;
 }
 
-OrderedJsonValue write_nccl(const Field&, const void* owner) {
-  const int release = static_cast<const Stack*>(owner)->nccl;
+OrderedJsonValue write_nccl(const FieldInfo&, const Stack& stack) {
+  const int release = stack.nccl;
   if (release == 0) return nullptr;
   return fmt::format("{}.{}", release / kNcclMajor, release % kNcclMajor);
 }
@@ -149,8 +148,8 @@ std::vector<std::string> element_format_names() {
   return names;
 }
 
-const Fields& software_fields() {
-  static const Fields fields = {
+const Fields<Stack>& software_fields() {
+  static const Fields<Stack> fields = {
       boolean<&Stack::fp8_parameters>("fp8_parameters", "weights are gathered in 8 bits")
           .flag("", {"--fp8-param-gather"}),
       boolean<&Stack::fp8_attention>("fp8_attention", "fused attention multiplies 8-bit operands")
@@ -179,8 +178,8 @@ const Fields& software_fields() {
   return fields;
 }
 
-const Fields& overlap_fields() {
-  static const Fields fields = {
+const Fields<Stack>& overlap_fields() {
+  static const Fields<Stack> fields = {
       other("gradients", FieldKind::kBoolean, "gradient reduction beside the last backward pass")
           .flag("", {"--overlap-grad-reduce"}),
       other("parameters", FieldKind::kBoolean, "the gather of updated weights beside the first forward passes")
@@ -195,8 +194,8 @@ const Fields& overlap_fields() {
   return fields;
 }
 
-const Fields& dispatch_fields() {
-  static const Fields fields = {
+const Fields<Stack>& dispatch_fields() {
+  static const Fields<Stack> fields = {
       other("dispatcher", FieldKind::kChoice, "of routed tokens: alltoall, allgather, deepep or hybridep")
           .among([] { return names_of<ExpertDispatcher>(); })
           .flag("KIND"),
@@ -209,7 +208,7 @@ const Fields& dispatch_fields() {
 }
 
 void read_software(ObjectReader& reader, Stack& stack) {
-  read_fields(software_fields(), reader, &stack);
+  read_fields(software_fields(), reader, stack);
   if (const auto index = reader.choice("gradient_dtype", element_format_names()))
     stack.gradient_bytes = kElementFormats[*index].bytes;
   read_dispatch(reader, stack);
@@ -228,12 +227,12 @@ void read_software(ObjectReader& reader, Stack& stack) {
   overlap->refuse_unknown_keys();
 }
 
-const Fields& stack_fields() {
+const Fields<Stack>& stack_fields() {
   constexpr int kLargestDivisor = 1'000'000;
   constexpr int kLargestGradient = 8;
   constexpr int kMostSoftmaxRows = 1024;
   constexpr int kMostLossBytes = 1'000;
-  static const Fields own = {
+  static const Fields<Stack> own = {
       text<&Stack::name>("name", "training software: a name (flopcast catalog stacks) or a JSON file")
           .flag("NAME|FILE", {"--stack"})
           .names_object()
@@ -351,9 +350,9 @@ const Fields& stack_fields() {
           .in_units_of(kBytesPerGib)
           .of_gpus(),
   };
-  static const Fields fields = [] {
-    Fields all = own;
-    for (Field field : software_fields()) {
+  static const Fields<Stack> fields = [] {
+    Fields<Stack> all = own;
+    for (Field<Stack> field : software_fields()) {
       field.listed = false;
       field.aliases.clear();
       all.push_back(field);

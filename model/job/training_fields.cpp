@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text/error.hpp"
-#include "model/job/access.hpp"
 #include "model/job/device_profile.hpp"
+#include "model/job/fields.hpp"
 #include "model/workload/training.hpp"
 
 namespace flopcast {
@@ -14,7 +14,7 @@ namespace {
 constexpr int kLongestSequence = 100'000'000;
 constexpr int kHighestRank = 65'536;
 
-void read_targets(ObjectReader& reader, const Field& field, void* owner) {
+void read_targets(ObjectReader& reader, const FieldInfo& field, Finetune& finetune) {
   AdapterTargets targets;
   for (const std::string& word : listed_words(reader, field, "such as [\"q_proj\", \"v_proj\"], or all")) {
     const AdapterTargets named = targets_of(word);
@@ -24,11 +24,11 @@ void read_targets(ObjectReader& reader, const Field& field, void* owner) {
     targets |= named;
   }
   if (targets.none()) reader.fail(field.key, "names no linear", "leave it out for all of a block's");
-  static_cast<Finetune*>(owner)->targets = targets;
+  finetune.targets = targets;
 }
 
-OrderedJsonValue write_targets(const Field&, const void* owner) {
-  const AdapterTargets& targets = static_cast<const Finetune*>(owner)->targets;
+OrderedJsonValue write_targets(const FieldInfo&, const Finetune& finetune) {
+  const AdapterTargets& targets = finetune.targets;
   nlohmann::ordered_json names = nlohmann::ordered_json::array();
   for (std::size_t index = 0; index < targets.size(); ++index) {
     if (targets[index]) names.push_back(names_of<AdapterTarget>()[index]);
@@ -43,16 +43,16 @@ std::vector<std::string> target_choices() {
   return names;
 }
 
-OrderedJsonValue write_fitted(const Field&, const void* owner) {
-  const std::optional<RunFit>& fitted = static_cast<const Training*>(owner)->fitted;
+OrderedJsonValue write_fitted(const FieldInfo&, const Training& training) {
+  const std::optional<RunFit>& fitted = training.fitted;
   return fitted ? run_fit_json(*fitted) : nlohmann::ordered_json();
 }
 
 // Only what counts for its method.
-OrderedJsonValue write_finetune(const Field&, const void* owner) {
-  const std::optional<Finetune>& finetune = static_cast<const Training*>(owner)->finetune;
+OrderedJsonValue write_finetune(const FieldInfo&, const Training& training) {
+  const std::optional<Finetune>& finetune = training.finetune;
   if (!finetune) return nullptr;
-  nlohmann::ordered_json json = write_fields(finetune_fields(), &*finetune);
+  nlohmann::ordered_json json = write_fields(finetune_fields(), *finetune);
   if (finetune->adapts()) {
     json.erase("trainable_layers");
   } else {
@@ -62,22 +62,21 @@ OrderedJsonValue write_finetune(const Field&, const void* owner) {
 }
 
 // Only what counts for its optimizer.
-OrderedJsonValue write_optimizer_rank(const Field&, const void* owner) {
-  const Training& training = *static_cast<const Training*>(owner);
+OrderedJsonValue write_optimizer_rank(const FieldInfo&, const Training& training) {
   if (training.optimizer != Optimizer::kGalore) return nullptr;
   return training.optimizer_rank;
 }
 
-OrderedJsonValue write_preference(const Field&, const void* owner) {
-  const std::optional<Preference>& preference = static_cast<const Training*>(owner)->preference;
+OrderedJsonValue write_preference(const FieldInfo&, const Training& training) {
+  const std::optional<Preference>& preference = training.preference;
   if (!preference) return nullptr;
-  return write_fields(preference_fields(), &*preference);
+  return write_fields(preference_fields(), *preference);
 }
 
 }  // namespace
 
-const Fields& finetune_fields() {
-  static const Fields fields = {
+const Fields<Finetune>& finetune_fields() {
+  static const Fields<Finetune> fields = {
       choice<&Finetune::method>("method", "what is trained: full, lora, qlora or freeze")
           .names_object()
           .flag("METHOD", {"--finetune"}),
@@ -101,8 +100,8 @@ const Fields& finetune_fields() {
   return fields;
 }
 
-const Fields& preference_fields() {
-  static const Fields fields = {
+const Fields<Preference>& preference_fields() {
+  static const Fields<Preference> fields = {
       choice<&Preference::method>("method", "what answers are judged by: dpo, orpo, simpo, reward, kto or grpo")
           .names_object()
           .required()
@@ -114,8 +113,8 @@ const Fields& preference_fields() {
   return fields;
 }
 
-const Fields& training_fields() {
-  static const Fields own = {
+const Fields<Training>& training_fields() {
+  static const Fields<Training> own = {
       whole<&Training::sequence_length>("sequence_length", 1, kLongestSequence, "tokens per sequence")
           .flag("N", {"--seq", "--seq-length"})
           .otherwise("the model's"),
@@ -139,7 +138,7 @@ const Fields& training_fields() {
       choice<&Training::gradient_transport>("gradient_transport", "of data-parallel traffic alone (default: transport)")
           .flag("NAME")
           .otherwise("transport"),
-      other("stack", FieldKind::kObject, "what the training software does").of(stack_fields),
+      other("stack", FieldKind::kObject, "what the training software does").of<stack_fields>(),
       optional_choice<&Training::fp8_recipe>("fp8_recipe", "scales of the operands of precision fp8")
           .flag("NAME", {"--fp8-recipe"})
           .otherwise("the stack's; else delayed, mxfp8 on Blackwell"),
@@ -148,12 +147,12 @@ const Fields& training_fields() {
           .flag("FORMAT", {"--main-grads-dtype"})
           .otherwise("the stack's"),
       custom<Training>("finetune", FieldKind::kObject, "what of the weights is trained", nullptr, &write_finetune)
-          .of(finetune_fields),
+          .of<finetune_fields>(),
       custom<Training>("preference", FieldKind::kObject, "training by preferences or rewards", nullptr,
                        &write_preference)
-          .of(preference_fields),
-      other("overlap", FieldKind::kObject, "what runs beside computation").of(overlap_fields),
-      other("experts_dispatch", FieldKind::kObject, "how tokens reach their experts").of(dispatch_fields),
+          .of<preference_fields>(),
+      other("overlap", FieldKind::kObject, "what runs beside computation").of<overlap_fields>(),
+      other("experts_dispatch", FieldKind::kObject, "how tokens reach their experts").of<dispatch_fields>(),
       // Products of these two stay numbers.
       quantity<&Training::tokens>("tokens", Dimension::kCount, "tokens of the whole run, such as 300B")
           .up_to(1e18)
@@ -167,17 +166,16 @@ const Fields& training_fields() {
                        &write_fitted),
   };
   // What a job says of its software is said to the stack.
-  static const Fields fields = [] {
-    Fields all = own;
-    for (Field& field : all) {
+  static const Fields<Training> fields = [] {
+    Fields<Training> all = own;
+    for (Field<Training>& field : all) {
       if (field.key == "optimizer_rank") field.write = &write_optimizer_rank;
     }
-    for (Field field : software_fields()) {
-      field.read = nullptr;
-      field.write = nullptr;
+    for (FieldInfo field : software_fields()) {
+      field.kept = false;
       field.fallback = nullptr;
       field.otherwise = "the stack's";
-      all.push_back(field);
+      all.push_back({field});
     }
     return all;
   }();

@@ -69,8 +69,8 @@ void fix_axes(const ObjectReader& reader, const Layout& given, const Origins& or
 
 // What the job's layout says, where not every layout can have it.
 void take_forms(const ObjectReader& reader, const Layout& given, const Origins& origins, Job& job) {
-  for (const Field& field : layout_fields()) {
-    if (field.planning == Planning::kPossible) field.copy(&given, &job.layout);
+  for (const Field<Layout>& field : layout_fields()) {
+    if (field.planning == Planning::kPossible) field.copy(given, job.layout);
   }
   check_tensor_depth(reader, given);
   Job asked = job;
@@ -116,7 +116,7 @@ void check_listed_layers(const PlanQuestion& question, const Origins& origins) {
 // layout can have are rules of the space.
 nlohmann::json layout_for_reading(const nlohmann::json& layout) {
   nlohmann::json rest = layout;
-  for (const Field& field : layout_fields()) {
+  for (const Field<Layout>& field : layout_fields()) {
     if (field.planning != Planning::kGiven) rest.erase(std::string(field.key));
   }
   rest["accumulation"] = 1;
@@ -178,7 +178,7 @@ PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
   add_whole_fabric(root, question);
   ObjectReader reader(layout, "layout", origins);
   Layout given;
-  read_fields(layout_fields(), reader, &given);
+  read_fields(layout_fields(), reader, given);
   if (!reader.has("global_batch_size")) {
     reader.fail_missing("global_batch_size", "give --gbs N, the sequences per step");
   }
@@ -199,11 +199,11 @@ PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
 nlohmann::json layout_section_of(const nlohmann::json& root, const PlannedLayout& planned) {
   const Layout& layout = planned.layout;
   nlohmann::json section = root.value("layout", nlohmann::json::object());
-  for (const Field& field : layout_fields()) {
+  for (const Field<Layout>& field : layout_fields()) {
     // Sharding that the form of data parallelism decides is not said twice.
     const bool decided = field.key == "zero" && layout.data_parallel != DataParallel::kDdp;
     if (field.planning != Planning::kChosen || decided) continue;
-    const nlohmann::json value = *field.write(field, &layout);
+    const nlohmann::json value = *field.write(field, layout);
     if (value.is_null()) {
       section.erase(std::string(field.key));
     } else {
@@ -211,8 +211,8 @@ nlohmann::json layout_section_of(const nlohmann::json& root, const PlannedLayout
     }
   }
   if (layout.placement != Layout().placement) {
-    for (const Field& field : layout_fields()) {
-      if (field.key == "placement") section["placement"] = nlohmann::json(*field.write(field, &layout));
+    for (const Field<Layout>& field : layout_fields()) {
+      if (field.key == "placement") section["placement"] = nlohmann::json(*field.write(field, layout));
     }
   }
   return section;

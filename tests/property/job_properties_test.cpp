@@ -402,24 +402,24 @@ class JobFilePage {
         "same to an editor.\n\n```json\n{\n  \"model\": \"gpt3-175b\",\n  \"cluster\": {\"name\": \"dgx-a100-80g\", "
         "\"nodes\": 8},\n  \"layout\": {\"tp\": 8, \"pp\": 8, \"vpp\": 3, \"schedule\": \"interleaved\", "
         "\"global_batch_size\": 64},\n  \"training\": {\"sequence_length\": 2048, \"precision\": \"bf16\"}\n}\n```\n";
-    for (const Field& section : job_fields()) {
+    for (const FieldInfo& section : job_fields()) {
       if (section.parts != nullptr) add_section(std::string(section.key), section);
     }
     return text_;
   }
 
  private:
-  void add_section(const std::string& path, const Field& object) {
+  void add_section(const std::string& path, const FieldInfo& object) {
     text_ +=
         fmt::format("\n## `{}`\n\n{}.\n\n| key | takes | without it | flag | what it is |\n|---|---|---|---|---|\n",
                     path, object.help.empty() ? std::string(object.key) : std::string(object.help));
-    std::vector<const Field*> inner;
-    for (const Field& field : object.parts()) {
-      text_ += fmt::format("| `{}` | {} | {} | {} | {} |\n", field.key, takes(field), without(field), flag(field),
-                           escaped(field.help));
-      if (field.parts != nullptr && open_.insert(field.parts).second) inner.push_back(&field);
+    std::vector<const FieldInfo*> inner;
+    for (const FieldInfo* field : object.parts()) {
+      text_ += fmt::format("| `{}` | {} | {} | {} | {} |\n", field->key, takes(*field), without(*field), flag(*field),
+                           escaped(field->help));
+      if (field->parts != nullptr && open_.insert(field->parts).second) inner.push_back(field);
     }
-    for (const Field* field : inner) {
+    for (const FieldInfo* field : inner) {
       add_section(fmt::format("{}.{}{}", path, field->key, field->kind == FieldKind::kList ? "[]" : ""), *field);
     }
   }
@@ -430,7 +430,7 @@ class JobFilePage {
     return text;
   }
 
-  static std::string takes(const Field& field) {
+  static std::string takes(const FieldInfo& field) {
     constexpr std::size_t kMostListed = 12;
     if (field.choices != nullptr) {
       const std::vector<std::string> names = field.choices();
@@ -459,7 +459,7 @@ class JobFilePage {
     return "";
   }
 
-  static std::string without(const Field& field) {
+  static std::string without(const FieldInfo& field) {
     if (field.required) return "**required**";
     if (!field.otherwise.empty()) return escaped(field.otherwise);
     if (field.fallback == nullptr) return "";
@@ -468,12 +468,12 @@ class JobFilePage {
     return value.is_string() ? value.get<std::string>() : value.dump();
   }
 
-  static std::string flag(const Field& field) {
+  static std::string flag(const FieldInfo& field) {
     return field.aliases.empty() ? "" : fmt::format("`{}`", field.aliases.front());
   }
 
   std::string text_;
-  std::set<const Fields& (*)()> open_;  // tables that are on the page
+  std::set<FieldInfos (*)()> open_;  // tables that are on the page
 };
 
 // FLOPCAST_BLESS=1 writes it anew.
@@ -506,8 +506,8 @@ std::multiset<std::string> keys_listed_in(const std::string& document) {
 
 TEST(Documents, ListEveryKeyOfAStackOnce) {
   std::multiset<std::string> keys;
-  for (const Field& field : stack_fields()) {
-    if (!field.names_object && field.write != nullptr) keys.emplace(field.key);
+  for (const FieldInfo& field : stack_fields()) {
+    if (!field.names_object && field.kept) keys.emplace(field.key);
   }
   EXPECT_EQ(keys_listed_in(read_text(project_folder() / "docs" / "stacks.md")), keys);
 }

@@ -158,7 +158,7 @@ const std::vector<Json>& job_beginnings() {
   return jobs;
 }
 
-Json some_job_value(const Field& field, std::size_t seed) {
+Json some_job_value(const FieldInfo& field, std::size_t seed) {
   const auto pick = [seed](std::initializer_list<Json> values) { return *(values.begin() + seed % values.size()); };
   if (field.key == "compression") return pick({"none", "8bit", "4bit", "topk:0.013", "powersgd:3"});
   if (field.key == "placement") return pick({"tp-cp-dp-pp", "pp-tp-cp-dp", "dp-tp-pp-cp"});

@@ -22,7 +22,7 @@ const char* two_ranks_csv();
 const std::vector<nlohmann::json>& job_beginnings();
 
 /// Some value of a key; not every one suits every job.
-nlohmann::json some_job_value(const Field& field, std::size_t seed);
+nlohmann::json some_job_value(const FieldInfo& field, std::size_t seed);
 
 /// The job ready to be simulated; nothing where it is none.
 std::optional<Job> prepared_job(const nlohmann::json& root);

@@ -1,0 +1,412 @@
+// Tables of fields: the one description of a struct's JSON. Reading and writing it, JSON Schema, flags, --help,
+// --show-config and completion come from a struct's table; only what computes with a member names it again.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "model/config/document.hpp"
+#include "model/config/object_reader.hpp"
+#include "model/enum_names.hpp"
+#include "model/units/quantity.hpp"
+
+namespace flopcast {
+
+/// The JSON value of a key. A quantity is a text with a unit, or a bare number of a dimension without units.
+enum class FieldKind { kWhole, kNumber, kBoolean, kText, kWholeList, kChoice, kQuantity, kObject, kList };
+
+/// Who decides a key of the layout when a layout is searched: the job; the planner, unless the job fixes it; or the
+/// job, for those layouts that can have it.
+enum class Planning { kGiven, kChosen, kPossible };
+
+struct FieldInfo;
+/// The fields of a table, whatever its struct.
+using FieldInfos = std::vector<const FieldInfo*>;
+
+/// All that a key says of itself, whatever struct keeps its value.
+struct FieldInfo {
+  std::string_view key;  ///< inside its object
+  FieldKind kind = FieldKind::kText;
+  std::string_view help;
+  std::string_view value_name;            ///< for --help: N, NAME, SIZE
+  std::vector<std::string_view> aliases;  ///< flags beside its path: the short one first, then Megatron's names
+  bool listed = false;                    ///< by --help; every path is a flag
+  bool names_object = false;              ///< its value may stand for the whole object: "model": "gpt3-175b"
+  bool required = false;
+  std::string_view needed;     ///< required: the help of the complaint; empty: the choices
+  std::string_view otherwise;  ///< what an absent key means where that depends on other keys
+  double smallest = 0.0;       ///< of whole numbers
+  double largest = 0.0;        ///< of whole and other numbers; 0: no bound
+  bool above_zero = false;     ///< of quantities
+  bool zero_is_none = false;   ///< zero stands for an absent key and is not written
+  bool of_gpus = false;        ///< counts on GPUs alone
+  bool kept = false;           ///< by the struct: it can be written
+  Planning planning = Planning::kGiven;
+  Dimension dimension = Dimension::kCount;
+  double unit = 1.0;                                ///< of the member, in the dimension's base unit
+  std::vector<std::string> (*choices)() = nullptr;  ///< of a fixed set, or the names of a catalogue
+  FieldInfos (*parts)() = nullptr;                  ///< of an object, or of a list's elements
+  /// The value that an absent key means: that of a struct with its defaults.
+  OrderedJsonValue (*fallback)(const FieldInfo& field) = nullptr;
+};
+
+/// A field and how its value is reached in a struct.
+template <class Owner>
+struct Field : FieldInfo {
+  /// Reads the key where it is given. Null where the struct's reader does, or where the key only helps to find others.
+  void (*read)(ObjectReader& reader, const FieldInfo& field, Owner& owner) = nullptr;
+  /// Null JSON where there is no value. Null for keys that the struct does not keep.
+  OrderedJsonValue (*write)(const FieldInfo& field, const Owner& owner) = nullptr;
+  void (*copy)(const Owner& from, Owner& to) = nullptr;
+};
+template <class Owner>
+using Fields = std::vector<Field<Owner>>;
+
+template <class Member>
+struct MemberTraits;
+template <class OwnerType, class ValueType>
+struct MemberTraits<ValueType OwnerType::*> {
+  using Owner = OwnerType;
+  using Value = ValueType;
+};
+template <auto Member>
+using OwnerOf = typename MemberTraits<decltype(Member)>::Owner;
+template <auto Member>
+using ValueOf = typename MemberTraits<decltype(Member)>::Value;
+
+template <class Value>
+inline constexpr bool kIsOptional = false;
+template <class Value>
+inline constexpr bool kIsOptional<std::optional<Value>> = true;
+
+/// A number of a member, which may be an optional, a quantity or plain.
+template <class Value>
+std::optional<double> number_in(const Value& value) {
+  if constexpr (kIsOptional<Value>) {
+    return value ? number_in(*value) : std::nullopt;
+  } else if constexpr (std::is_arithmetic_v<Value>) {
+    return static_cast<double>(value);
+  } else {
+    return value.value();
+  }
+}
+
+template <auto Table>
+FieldInfos infos_of() {
+  if constexpr (std::is_same_v<decltype(Table()), FieldInfos>) {
+    return Table();
+  } else {
+    FieldInfos infos;
+    for (const auto& field : Table()) infos.push_back(&field);
+    return infos;
+  }
+}
+
+/// Stands for the struct of a key that none keeps.
+struct NoOwner {};
+
+/// A field in the making: the table's entries read as a sentence each.
+template <class Owner>
+struct Entry {
+  Field<Owner> field;
+
+  Entry& flag(std::string_view value_name, std::initializer_list<std::string_view> aliases = {}) {
+    field.listed = true;
+    field.value_name = value_name;
+    field.aliases = aliases;
+    return *this;
+  }
+  Entry& names_object() { return field.names_object = true, *this; }
+  Entry& required(std::string_view help = "") { return field.required = true, field.needed = help, *this; }
+  Entry& otherwise(std::string_view what) { return field.otherwise = what, *this; }
+  Entry& above_zero() { return field.above_zero = true, *this; }
+  Entry& up_to(double largest) { return field.largest = largest, *this; }
+  Entry& zero_is_none() { return field.zero_is_none = true, *this; }
+  Entry& of_gpus() { return field.of_gpus = true, *this; }
+  Entry& chosen() { return field.planning = Planning::kChosen, *this; }
+  Entry& possible() { return field.planning = Planning::kPossible, *this; }
+  Entry& in_units_of(double unit) { return field.unit = unit, *this; }
+  Entry& among(std::vector<std::string> (*choices)()) { return field.choices = choices, *this; }
+  template <auto Table>
+  Entry& of() {
+    return field.parts = &infos_of<Table>, *this;
+  }
+  // NOLINTBEGIN(google-explicit-constructor, hicpp-explicit-conversions): tables list entries as fields
+  template <class Other>
+  requires(std::is_same_v<Owner, Other> || std::is_same_v<Owner, NoOwner>) operator Field<Other>() const {
+    if constexpr (std::is_same_v<Owner, Other>) {
+      return field;
+    } else {
+      return Field<Other>{field};
+    }
+  }
+  // NOLINTEND(google-explicit-constructor, hicpp-explicit-conversions)
+};
+
+template <class Owner>
+OrderedJsonValue fallback_of(const FieldInfo& field) {
+  static const Owner blank{};
+  return static_cast<const Field<Owner>&>(field).write(field, blank);
+}
+
+/// A key that no struct keeps, or that its struct's reader reads.
+inline Entry<NoOwner> other(std::string_view key, FieldKind kind, std::string_view help) {
+  Entry<NoOwner> entry;
+  entry.field.key = key;
+  entry.field.kind = kind;
+  entry.field.help = help;
+  return entry;
+}
+
+/// A key with ways of its own to be read and written.
+template <class Owner>
+Entry<Owner> custom(std::string_view key, FieldKind kind, std::string_view help,
+                    void (*read)(ObjectReader&, const FieldInfo&, Owner&),
+                    OrderedJsonValue (*write)(const FieldInfo&, const Owner&)) {
+  Entry<Owner> entry;
+  entry.field.key = key;
+  entry.field.kind = kind;
+  entry.field.help = help;
+  entry.field.read = read;
+  entry.field.write = write;
+  entry.field.kept = true;
+  entry.field.fallback = &fallback_of<Owner>;
+  return entry;
+}
+
+template <auto Member>
+Entry<OwnerOf<Member>> entry_of(std::string_view key, FieldKind kind, std::string_view help,
+                                void (*read)(ObjectReader&, const FieldInfo&, OwnerOf<Member>&),
+                                OrderedJsonValue (*write)(const FieldInfo&, const OwnerOf<Member>&)) {
+  using Owner = OwnerOf<Member>;
+  Entry<Owner> entry = custom<Owner>(key, kind, help, read, write);
+  entry.field.copy = [](const Owner& from, Owner& to) { to.*Member = from.*Member; };
+  return entry;
+}
+
+template <auto Member>
+OrderedJsonValue write_whole(const FieldInfo& field, const OwnerOf<Member>& owner) {
+  const std::optional<double> number = number_in(owner.*Member);
+  if (!number || (field.zero_is_none && *number == 0.0)) return nullptr;
+  return static_cast<std::int64_t>(*number);
+}
+
+template <auto Member>
+Entry<OwnerOf<Member>> whole(std::string_view key, double smallest, double largest, std::string_view help) {
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
+    const auto number = reader.whole(field.key, static_cast<int>(field.smallest), static_cast<int>(field.largest));
+    // NOLINTNEXTLINE(bugprone-optional-value-conversion): the member may be optional itself
+    if (number) owner.*Member = *number;
+  };
+  Entry<OwnerOf<Member>> entry = entry_of<Member>(key, FieldKind::kWhole, help, read, &write_whole<Member>);
+  entry.field.smallest = smallest;
+  entry.field.largest = largest;
+  return entry;
+}
+
+template <auto Member>
+OrderedJsonValue write_number(const FieldInfo& field, const OwnerOf<Member>& owner) {
+  const std::optional<double> number = number_in(owner.*Member);
+  if (!number || (field.zero_is_none && *number == 0.0)) return nullptr;
+  return *number;
+}
+
+/// A share: above 0, up to `largest`.
+template <auto Member>
+Entry<OwnerOf<Member>> share(std::string_view key, double largest, std::string_view help) {
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
+    const auto number = reader.fraction(field.key, field.largest);
+    // NOLINTNEXTLINE(bugprone-optional-value-conversion): the member may be optional itself
+    if (number) owner.*Member = *number;
+  };
+  return entry_of<Member>(key, FieldKind::kNumber, help, read, &write_number<Member>).up_to(largest);
+}
+
+/// A number of 0 or more in the unit that the key names.
+template <auto Member>
+Entry<OwnerOf<Member>> amount(std::string_view key, std::string_view help) {
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
+    using Value = ValueOf<Member>;
+    const std::optional<double> number = reader.amount(field.key);
+    if (!number) return;
+    if constexpr (std::is_same_v<Value, std::optional<double>>) {
+      owner.*Member = number;
+    } else {
+      owner.*Member = Value(*number);
+    }
+  };
+  return entry_of<Member>(key, FieldKind::kNumber, help, read, &write_number<Member>);
+}
+
+template <auto Member>
+Entry<OwnerOf<Member>> boolean(std::string_view key, std::string_view help) {
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
+    if (const auto value = reader.boolean(field.key)) owner.*Member = *value;
+  };
+  const auto write = [](const FieldInfo&, const OwnerOf<Member>& owner) -> OrderedJsonValue { return owner.*Member; };
+  return entry_of<Member>(key, FieldKind::kBoolean, help, read, write);
+}
+
+/// An empty text is no text.
+template <auto Member>
+Entry<OwnerOf<Member>> text(std::string_view key, std::string_view help) {
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
+    if (const auto value = reader.text(field.key)) owner.*Member = *value;
+  };
+  const auto write = [](const FieldInfo&, const OwnerOf<Member>& owner) -> OrderedJsonValue {
+    const std::string& value = owner.*Member;
+    if (value.empty()) return nullptr;
+    return value;
+  };
+  return entry_of<Member>(key, FieldKind::kText, help, read, write);
+}
+
+template <auto Member>
+Entry<OwnerOf<Member>> choice(std::string_view key, std::string_view help) {
+  using Enum = ValueOf<Member>;
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
+    const auto index = reader.choice(field.key, names_of<Enum>());
+    if (index) owner.*Member = static_cast<Enum>(*index);
+  };
+  const auto write = [](const FieldInfo&, const OwnerOf<Member>& owner) -> OrderedJsonValue {
+    return name_of(owner.*Member);
+  };
+  return entry_of<Member>(key, FieldKind::kChoice, help, read, write).among([] { return names_of<Enum>(); });
+}
+
+template <auto Member>
+Entry<OwnerOf<Member>> optional_choice(std::string_view key, std::string_view help) {
+  using Enum = typename ValueOf<Member>::value_type;
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
+    if (const auto index = reader.choice(field.key, names_of<Enum>())) {
+      owner.*Member = static_cast<Enum>(*index);
+    }
+  };
+  const auto write = [](const FieldInfo&, const OwnerOf<Member>& owner) -> OrderedJsonValue {
+    const auto& value = owner.*Member;
+    return value ? nlohmann::ordered_json(name_of(*value)) : nlohmann::ordered_json(nullptr);
+  };
+  return entry_of<Member>(key, FieldKind::kChoice, help, read, write).among([] { return names_of<Enum>(); });
+}
+
+/// ["norm", "rotary"]; flags name them with commas between.
+std::vector<std::string> listed_words(ObjectReader& reader, const FieldInfo& field, const char* such_as);
+
+void read_quantity(ObjectReader& reader, const FieldInfo& field, std::optional<double>& number);
+OrderedJsonValue quantity_json(const FieldInfo& field, std::optional<double> number);
+
+template <auto Member>
+Entry<OwnerOf<Member>> quantity(std::string_view key, Dimension dimension, std::string_view help) {
+  using Value = ValueOf<Member>;
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
+    std::optional<double> number;
+    read_quantity(reader, field, number);
+    if (number) owner.*Member = Value(*number / field.unit);
+  };
+  const auto write = [](const FieldInfo& field, const OwnerOf<Member>& owner) {
+    return quantity_json(field, number_in(owner.*Member));
+  };
+  Entry<OwnerOf<Member>> entry = entry_of<Member>(key, FieldKind::kQuantity, help, read, write);
+  entry.field.dimension = dimension;
+  return entry;
+}
+
+template <auto Member, auto Table>
+OrderedJsonValue write_object(const FieldInfo&, const OwnerOf<Member>& owner);
+template <auto Member, auto Table>
+OrderedJsonValue write_list(const FieldInfo&, const OwnerOf<Member>& owner);
+
+/// A struct, or an optional one, that its owner's reader reads.
+template <auto Member, auto Table>
+Entry<OwnerOf<Member>> part(std::string_view key, std::string_view help) {
+  return custom<OwnerOf<Member>>(key, FieldKind::kObject, help, nullptr, &write_object<Member, Table>)
+      .template of<Table>();
+}
+/// A list of structs that its owner's reader reads; an empty one is not written.
+template <auto Member, auto Table>
+Entry<OwnerOf<Member>> parts(std::string_view key, std::string_view help) {
+  return custom<OwnerOf<Member>>(key, FieldKind::kList, help, nullptr, &write_list<Member, Table>).template of<Table>();
+}
+
+/// Whether the reader's object has the key; complains where it is required and absent. The key counts as asked for.
+bool is_given(ObjectReader& reader, const FieldInfo& field);
+/// Null JSON is left out.
+void add_value(nlohmann::ordered_json& object, std::string_view key, OrderedJsonValue value);
+void add_element(nlohmann::ordered_json& list, nlohmann::ordered_json&& value);
+[[noreturn]] void fail_unknown_field(std::string_view key);
+
+/// Reads every key that the table can read into `owner`. All keys count as asked for.
+template <class Owner>
+void read_fields(const Fields<Owner>& fields, ObjectReader& reader, Owner& owner) {
+  for (const Field<Owner>& field : fields) {
+    if (is_given(reader, field) && field.read != nullptr) field.read(reader, field, owner);
+  }
+}
+
+/// Adds every value of `owner`, in the table's order.
+template <class Owner>
+void add_fields(const Fields<Owner>& fields, const Owner& owner, nlohmann::ordered_json& object) {
+  for (const Field<Owner>& field : fields) {
+    if (field.write != nullptr) add_value(object, field.key, field.write(field, owner));
+  }
+}
+/// `Json` stands for a type that is complete where this is called.
+template <class Owner, class Json = nlohmann::ordered_json>
+Json write_fields(const Fields<Owner>& fields, const Owner& owner) {
+  Json object = Json::object();
+  add_fields(fields, owner, object);
+  return object;
+}
+
+/// The struct of an object inside the reader's, where that is given; refuses keys that its table has not.
+template <class Owner>
+bool read_object(ObjectReader& reader, std::string_view key, const Fields<Owner>& fields, Owner& owner) {
+  auto object = reader.object(key);
+  if (!object) return false;
+  read_fields(fields, *object, owner);
+  object->refuse_unknown_keys();
+  return true;
+}
+template <class Owner>
+bool read_object(ObjectReader& reader, std::string_view key, const Fields<Owner>& fields, std::optional<Owner>& owner) {
+  if (!reader.has(key)) return false;
+  return read_object(reader, key, fields, owner.emplace());
+}
+
+template <auto Member, auto Table>
+OrderedJsonValue write_object(const FieldInfo&, const OwnerOf<Member>& owner) {
+  const auto& part = owner.*Member;
+  if constexpr (kIsOptional<ValueOf<Member>>) {
+    return part ? OrderedJsonValue(write_fields(Table(), *part)) : OrderedJsonValue();
+  } else {
+    return write_fields(Table(), part);
+  }
+}
+
+template <auto Member, auto Table>
+OrderedJsonValue write_list(const FieldInfo&, const OwnerOf<Member>& owner) {
+  OrderedJsonValue list;
+  for (const auto& entry : owner.*Member) add_element(*list, write_fields(Table(), entry));
+  return list;
+}
+
+/// The field of that key; there must be one.
+template <class Owner>
+const Field<Owner>& field_named(const Fields<Owner>& fields, std::string_view key) {
+  for (const Field<Owner>& field : fields) {
+    if (field.key == key) return field;
+  }
+  fail_unknown_field(key);
+}
+
+/// JSON Schema of an object with these fields: numbers, choices, and the texts that are quantities; what depends on
+/// other keys stays words.
+nlohmann::ordered_json schema_of(const FieldInfos& fields);
+
+}  // namespace flopcast
