@@ -9,10 +9,8 @@
 
 #include "api/inputs.hpp"
 #include "base/host/files.hpp"
-#include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "base/text/table.hpp"
-#include "cli/commands.hpp"
 #include "model/cost/compute.hpp"
 #include "model/job/read_job.hpp"
 #include "reports/html/page.hpp"
@@ -185,20 +183,6 @@ std::string SimulatedStep::tables(const std::string& format) const {
 
 std::string SimulatedStep::job_json() const {
   return flopcast::job_json(parts_->forecast.step.job).dump(2);
-}
-
-CommandAnswer answer_command(const std::vector<std::string>& arguments, const std::string& input,
-                             std::string* printed) {
-  MemoryStream out;
-  MemoryStream err;
-  try {
-    dispatch("flopcast", "flopcast forecasts distributed training.", commands(), arguments,
-             {out.file(), err.file(), &input});
-  } catch (const NegativeAnswer&) {
-    if (printed != nullptr) *printed = out.text();
-    throw;
-  }
-  return {out.text(), err.text()};
 }
 
 }  // namespace flopcast

@@ -109,6 +109,20 @@ struct CommandAnswer {
 /// exit codes; of an answer that is no, what was printed before is in `printed`, where it is given.
 CommandAnswer answer_command(const std::vector<std::string>& arguments, const std::string& input = "",
                              std::string* printed = nullptr);
+/// A question of the program, by the command's name ("plan", "schedule show"). Files of `input` stand in the order of
+/// the command's files; its keys may be the question's own ("objective", "max_gpus"), "true" for a flag, and one that
+/// may be given several times stands several times.
+struct AskedQuestion {
+  std::string name = {};               ///< of the command
+  JobInput input = {};                 ///< what it is asked of
+  std::vector<std::string> rest = {};  ///< what follows a bare "--"
+};
+/// What the program prints in a format, "json" or any of `flopcast --format`, without its command line. Throws like
+/// answer_command.
+CommandAnswer answer_question(const AskedQuestion& asked, const std::string& format = "json",
+                              std::string* printed = nullptr);
+/// The figure that the program writes with --svg.
+std::string draw_question(const AskedQuestion& asked);
 /// The arguments that give a command these keys: "--tp", "8". A key that no job has becomes "--name".
 std::vector<std::string> flags_of(const std::vector<std::pair<std::string, std::string>>& keys);
 /// Whether a name is a key of a job: a path, a flag, or the last word of one path only.

@@ -4,20 +4,20 @@
 
 #include <algorithm>
 
+#include "api/options/job_options.hpp"
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
-#include "cli/options/job_options.hpp"
 #include "model/job/fields.hpp"
 #include "model/job/typed_words.hpp"
 
 namespace flopcast {
 
-namespace {
-
 std::string with_dashes(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
   return name;
 }
+
+namespace {
 
 bool has_alias(const JobKey& key, const std::string& flag) {
   return std::find(key.aliases.begin(), key.aliases.end(), flag) != key.aliases.end();

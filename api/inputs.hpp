@@ -9,6 +9,9 @@
 
 namespace flopcast {
 
+/// "max-gpus" of "max_gpus".
+std::string with_dashes(std::string name);
+
 /// The key of a job that a name means: its path, a flag with underscores for dashes, or the last word of its path where
 /// one section alone has it. Null: none.
 const JobKey* job_key_of(const std::string& name);

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "api/flopcast.hpp"
 #include "base/host/files.hpp"
 #include "base/host/guard.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
+#include "cli/options/question_form.hpp"
 
 namespace flopcast {
 
@@ -26,25 +28,53 @@ std::string overview(const std::string& program, const std::string& description,
 
 }  // namespace
 
+namespace {
+
+CommandEntry command_of(const QuestionInfo& question, std::size_t skipped = 0) {
+  return {std::string(question.name.substr(skipped)), question.summary,
+          [&question](const Arguments& arguments, const Streams& streams) {
+            return run_question(question, arguments, streams);
+          }};
+}
+
+CommandEntry asks(std::string_view name) {
+  return command_of(question_named(name));
+}
+
+// The questions whose first word is `group`, as commands of it.
+CommandEntry group_of(const std::string& group, std::string_view summary, const std::string& description) {
+  const auto run = [group, description](const Arguments& arguments, const Streams& streams) {
+    std::vector<CommandEntry> entries;
+    for (const QuestionInfo& question : questions()) {
+      if (question.name.starts_with(group + " ")) entries.push_back(command_of(question, group.size() + 1));
+    }
+    return dispatch("flopcast " + group, description, entries, arguments, streams);
+  };
+  return {group, summary, run, true};
+}
+
+}  // namespace
+
 const std::vector<CommandEntry>& commands() {
   static const std::vector<CommandEntry> entries = {
-      {"plan", "every layout of a model on a cluster, ranked: which, how many GPUs, how long, what it costs", run_plan},
-      {"simulate", "one layout: step time, MFU, bubble, communication, memory", run_simulate},
-      {"memory", "memory of each pipeline rank, at its peak and over time", run_memory},
-      {"compare", "layouts side by side, the difference term by term; strategies; optimizations", run_compare},
-      {"sweep", "a forecast for every combination of values: table, CSV, heat map", run_sweep},
-      {"timeline", "draw a step, or a schedule without any model", run_timeline},
-      {"schedule", "list, show, check, simulate and export pipeline schedules", run_schedule, true},
-      {"network", "transfers that share links, and when they end", run_network, true},
+      asks("plan"),
+      asks("simulate"),
+      asks("memory"),
+      asks("compare"),
+      asks("sweep"),
+      asks("timeline"),
+      group_of("schedule", "list, show, check, simulate and export pipeline schedules",
+               "Pipeline schedules by themselves, without a model."),
+      group_of("network", "transfers that share links, and when they end", "Links that several transfers share."),
       {"calibrate", "a device profile out of measurements; measure this machine", run_calibrate},
       {"fit", "constants of device, links and software out of training steps of your own", run_fit},
-      {"partition", "which layers go to which pipeline stage", run_partition},
+      asks("partition"),
       {"validate", "forecast against measured steps: an error table that hides no row", run_validate},
       {"run", "train for real on this machine, forecast beside measurement", run_run},
       {"report", "one HTML file of results, to look at and to send", run_report},
-      {"catalog", "models, devices, clusters, schedules, stacks and failures that have names", run_catalog},
-      {"convert", "the job that files of other programs mean, as a job file", run_convert},
-      {"explain", "a term, its formula and its source, with your job's numbers", run_explain},
+      asks("catalog"),
+      asks("convert"),
+      asks("explain"),
       {"completion", "shell completion for bash, zsh and fish", run_completion},
   };
   return entries;
@@ -102,6 +132,20 @@ int run_program(const Arguments& arguments, const Streams& streams) {
                     commands(), arguments, streams);
   };
   return exit_code_of(run, true, streams);
+}
+
+CommandAnswer answer_command(const std::vector<std::string>& arguments, const std::string& input,
+                             std::string* printed) {
+  MemoryStream out;
+  MemoryStream err;
+  try {
+    dispatch("flopcast", "flopcast forecasts distributed training.", commands(), arguments,
+             {out.file(), err.file(), &input});
+  } catch (const NegativeAnswer&) {
+    if (printed != nullptr) *printed = out.text();
+    throw;
+  }
+  return {out.text(), err.text()};
 }
 
 }  // namespace flopcast

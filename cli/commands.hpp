@@ -16,7 +16,7 @@ struct Streams;
 using Arguments = std::vector<std::string>;
 
 struct CommandEntry {
-  std::string_view name;
+  std::string name;
   std::string_view summary;
   std::function<int(const Arguments&, const Streams&)> run;
   bool has_commands = false;  ///< its first argument names a command of its own
@@ -25,27 +25,11 @@ struct CommandEntry {
 /// The program's commands.
 const std::vector<CommandEntry>& commands();
 
-/// What several processes can answer together.
-int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& streams);
-int run_sweep_among(const Arguments& arguments, const Crew& crew, const Streams& streams);
-
-int run_plan(const Arguments& arguments, const Streams& streams);
-int run_compare(const Arguments& arguments, const Streams& streams);
-int run_sweep(const Arguments& arguments, const Streams& streams);
-int run_simulate(const Arguments& arguments, const Streams& streams);
-int run_memory(const Arguments& arguments, const Streams& streams);
-int run_timeline(const Arguments& arguments, const Streams& streams);
-int run_partition(const Arguments& arguments, const Streams& streams);
-int run_network(const Arguments& arguments, const Streams& streams);
-int run_schedule(const Arguments& arguments, const Streams& streams);
 int run_validate(const Arguments& arguments, const Streams& streams);
 int run_run(const Arguments& arguments, const Streams& streams);
 int run_report(const Arguments& arguments, const Streams& streams);
 int run_calibrate(const Arguments& arguments, const Streams& streams);
 int run_fit(const Arguments& arguments, const Streams& streams);
-int run_catalog(const Arguments& arguments, const Streams& streams);
-int run_convert(const Arguments& arguments, const Streams& streams);
-int run_explain(const Arguments& arguments, const Streams& streams);
 int run_completion(const Arguments& arguments, const Streams& streams);
 
 /// The compiler and the libraries that the program was built of, with versions, licences and Debian packages: lines of

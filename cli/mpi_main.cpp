@@ -15,6 +15,7 @@
 #include "base/host/guard.hpp"
 #include "base/host/terminal.hpp"
 #include "cli/commands.hpp"
+#include "cli/options/question_form.hpp"
 #include "planner/shared/crew.hpp"
 
 namespace {
@@ -23,14 +24,14 @@ int run(const flopcast::Arguments& arguments, const flopcast::Crew& crew, const 
   const std::vector<flopcast::CommandEntry> entries = {
       {"plan", "flopcast plan, its cluster sizes shared among the ranks",
        [&](const flopcast::Arguments& rest, const flopcast::Streams& shown) {
-         return run_plan_among(rest, crew, shown);
+         return run_question(flopcast::question_named("plan"), rest, shown, &crew);
        }},
       {"sweep", "flopcast sweep, its rows shared among the ranks",
        [&](const flopcast::Arguments& rest, const flopcast::Streams& shown) {
-         return run_sweep_among(rest, crew, shown);
+         return run_question(flopcast::question_named("sweep"), rest, shown, &crew);
        }}};
-  const auto asks = [](const std::string& word) { return word == "--help" || word == "-h" || word == "help"; };
-  const bool helps = std::any_of(arguments.begin(), arguments.end(), asks);
+  const auto wants_help = [](const std::string& word) { return word == "--help" || word == "-h" || word == "help"; };
+  const bool helps = std::any_of(arguments.begin(), arguments.end(), wants_help);
   if (helps && !crew.leads()) return 0;
   return flopcast::dispatch(
       "flopcast-mpi",

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -116,6 +117,24 @@ void translate(std::exception_ptr thrown) {
 
 JobInput input_of(std::string text, std::vector<std::string> files, Keys keys) {
   return {std::move(text), std::move(files), std::move(keys)};
+}
+
+// Text, notes, and why the answer is no.
+template <class Ask>
+std::tuple<std::string, std::string, std::string> printed_answer(const Ask& ask) {
+  std::string printed;
+  try {
+    CommandAnswer answer;
+    {
+      const py::gil_scoped_release release;
+      answer = ask(&printed);
+    }
+    return {answer.text, answer.notes, ""};
+  } catch (const NegativeAnswer& negative) {
+    // What was printed before the answer turned out to be no is an answer too.
+    if (printed.empty()) throw;
+    return {printed, "", negative.what()};
+  }
 }
 
 OwnLaws laws_of(const py::dict& functions) {
@@ -238,22 +257,31 @@ PYBIND11_MODULE(_core, module) {
   module.def(
       "answer_command",
       [](const std::vector<std::string>& arguments, const std::string& input) {
-        std::string printed;
-        try {
-          CommandAnswer answer;
-          {
-            const py::gil_scoped_release release;
-            answer = answer_command(arguments, input, &printed);
-          }
-          return std::tuple(answer.text, answer.notes, std::string());
-        } catch (const NegativeAnswer& negative) {
-          // What was printed before the answer turned out to be no is an answer too.
-          if (printed.empty()) throw;
-          return std::tuple(printed, std::string(), std::string(negative.what()));
-        }
+        return printed_answer([&](std::string* printed) { return answer_command(arguments, input, printed); });
       },
       py::arg("arguments"), py::arg("input") = "");
-  module.def("flags_of", &flags_of, py::arg("keys"));
+  const auto asked = [](std::string name, std::string text, std::vector<std::string> files, Keys keys,
+                        std::vector<std::string> rest) {
+    return AskedQuestion{std::move(name), input_of(std::move(text), std::move(files), std::move(keys)),
+                         std::move(rest)};
+  };
+  module.def(
+      "answer_question",
+      [asked](std::string name, std::string text, std::vector<std::string> files, Keys keys,
+              std::vector<std::string> rest, const std::string& format) {
+        const AskedQuestion question =
+            asked(std::move(name), std::move(text), std::move(files), std::move(keys), std::move(rest));
+        return printed_answer([&](std::string* printed) { return answer_question(question, format, printed); });
+      },
+      py::arg("name"), py::arg("text"), py::arg("files"), py::arg("keys"), py::arg("rest"), py::arg("format"));
+  module.def(
+      "draw_question",
+      [asked](std::string name, std::string text, std::vector<std::string> files, Keys keys) {
+        const AskedQuestion question = asked(std::move(name), std::move(text), std::move(files), std::move(keys), {});
+        const py::gil_scoped_release release;
+        return draw_question(question);
+      },
+      py::arg("name"), py::arg("text"), py::arg("files"), py::arg("keys"));
   module.def("is_job_key", &is_job_key, py::arg("name"));
 }
 

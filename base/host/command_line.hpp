@@ -7,51 +7,42 @@
 #include <vector>
 
 #include "base/host/terminal.hpp"
+#include "base/text/form.hpp"
 
 namespace flopcast {
 
 /// As the last argument: instead of running, print the words that may come next, one a line. For shell completion.
 inline constexpr const char* kListFlags = "--list-flags";
 
-/// What "-" is in the place of a file to be written: standard output, or nothing that can be written.
-enum class Dash { kIsStandardOutput, kIsNoFile };
-
 /// The flags of one command. A thin wrapper, so that the parser library is compiled once and every complaint has our
-/// form. Names are as the user types them, comma separated: "--format,-f".
-class CommandLine {
+/// form.
+class CommandLine : public Form {
  public:
   /// The command's name as it follows the program's, empty for a program without commands. `usage` follows "usage: "
   /// and begins with the program; `examples` are shown below the description, one a line.
   CommandLine(const Streams& streams, const std::string& name, const std::string& usage, const std::string& description,
               const std::vector<std::string>& examples);
-  CommandLine(const CommandLine&) = delete;
-  CommandLine& operator=(const CommandLine&) = delete;
-  ~CommandLine();
+  ~CommandLine() override;
 
-  /// The flags that follow are listed under this heading in --help. `rest` are listed last, and all of them by
-  /// --help-all alone; --help has those of a short name.
-  void begin_group(const std::string& title, bool rest = false);
-  void add_positional(const std::string& name, std::optional<std::string>& target, const std::string& help);
-  /// Takes every positional argument that is left.
-  void add_positional(const std::string& name, std::vector<std::string>& target, const std::string& help);
+  void begin_group(const std::string& title, bool rest = false) override;
+  void add_positional(const std::string& name, std::optional<std::string>& target, const std::string& help) override;
+  void add_positional(const std::string& name, std::vector<std::string>& target, const std::string& help) override;
   void add_option(const std::string& names, std::optional<std::string>& target, const std::string& value_name,
-                  const std::string& help);
+                  const std::string& help) override;
   void add_option(const std::string& names, std::optional<int>& target, const std::string& value_name,
-                  const std::string& help);
-  /// A file to be written. Two of them that name one file are refused, as is one that is read as well, and one that
-  /// cannot be written (EnvironmentError); pipes and devices take several texts.
-  void add_output(const std::string& names, std::optional<std::string>& target, const std::string& help,
-                  Dash dash = Dash::kIsNoFile);
-  /// May be given several times.
+                  const std::string& help) override;
   void add_option(const std::string& names, std::vector<std::string>& target, const std::string& value_name,
-                  const std::string& help);
-  void add_flag(const std::string& names, bool& target, const std::string& help);
-  /// Takes what follows a bare --, as it stands.
-  void add_rest(std::vector<std::string>& target);
-  /// Calls back with the text; `takes_value` false makes it a flag that says "true" (or what follows --name=).
+                  const std::string& help) override;
+  /// Two outputs that name one file are refused, as is one that is read as well, and one that cannot be written
+  /// (EnvironmentError); pipes and devices take several texts.
+  void add_output(const std::string& names, std::optional<std::string>& target, const std::string& help,
+                  Dash dash = Dash::kIsNoFile) override;
+  void add_flag(const std::string& names, bool& target, const std::string& help) override;
+  void add_rest(std::vector<std::string>& target) override;
   void add_callback(const std::string& name, bool takes_value, const std::string& value_name, const std::string& help,
-                    bool listed, const std::function<void(const std::string&)>& callback);
+                    bool listed, const std::function<void(const std::string&)>& callback) override;
 
+  const std::string* input() const override { return streams().in; }
   /// Where help goes, and what options write without a file.
   const Streams& streams() const;
 

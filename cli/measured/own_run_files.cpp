@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "api/options/job_options.hpp"
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
 #include "calibrate/runs/fit_runs.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/published_row.hpp"
-#include "cli/options/job_options.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/config/document.hpp"
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/options/job_options.hpp"
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/host/guard.hpp"
@@ -28,7 +29,6 @@
 #include "calibrate/verdict/verdict.hpp"
 #include "cli/commands.hpp"
 #include "cli/measured/sources.hpp"
-#include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/config/document.hpp"

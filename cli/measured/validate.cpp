@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "api/options/job_options.hpp"
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
@@ -16,7 +17,6 @@
 #include "cli/commands.hpp"
 #include "cli/measured/sources.hpp"
 #include "cli/options/figure_options.hpp"
-#include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/config/document.hpp"

@@ -21,10 +21,10 @@ std::string listed_formats() {
   return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
 }
 
-void OutputOptions::add_to(CommandLine& command_line) {
+void OutputOptions::add_to(CommandLine& command_line, const std::string& formats) {
   streams_ = command_line.streams();
   command_line.begin_group("Output");
-  command_line.add_option("--format", format_, "FORMAT", listed_formats());
+  command_line.add_option("--format", format_, "FORMAT", formats.empty() ? listed_formats() : formats);
   command_line.add_output("-o,--output", file_, "write there instead of to standard output", Dash::kIsStandardOutput);
 }
 
@@ -102,35 +102,6 @@ Terminal DrawingOptions::terminal() const {
   }
   if (width_) terminal.width = *width_;
   return terminal;
-}
-
-void EmitOption::add_to(CommandLine& command_line) {
-  streams_ = command_line.streams();
-  command_line.add_option("--emit", program_, "PROGRAM",
-                          "print what starts the layout: megatron, torchrun, deepspeed or accelerate");
-}
-
-std::optional<LaunchProgram> EmitOption::program() const {
-  if (!program_) return std::nullopt;
-  const std::vector<std::string>& names = launch_program_names();
-  const auto place = std::find(names.begin(), names.end(), *program_);
-  if (place == names.end()) {
-    throw ConfigError({"--emit", fmt::format("unknown value \"{}\"", *program_), "", choices_help(*program_, names)});
-  }
-  return static_cast<LaunchProgram>(place - names.begin());
-}
-
-void EmitOption::write(const LaunchFile& file, const std::optional<std::string>& path) const {
-  for (const std::string& note : file.notes) std::fputs(fmt::format("note: {}\n", note).c_str(), streams_.err);
-  write_output(streams_, path.value_or(""), file.text);
-}
-
-void warn_of(const Forecast& forecast, const Streams& streams) {
-  for (const std::string& warning : forecast.result.warnings) warn(streams, warning);
-  if (forecast.step.job.cluster.shares_links()) return;  // each change would be a step on the network
-  for (const std::string& line : what_fits(forecast, read_file)) {
-    std::fputs(("  help: " + line + "\n").c_str(), streams.err);
-  }
 }
 
 SvgOptions TimelineFiles::svg_options() const {

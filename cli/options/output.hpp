@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "api/question.hpp"
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
@@ -19,20 +20,14 @@
 
 namespace flopcast {
 
-/// What a command answers; a format shows of it what it can. Only what is shown is made.
-struct Answer {
-  std::function<std::vector<Table>()> tables;  ///< for people
-  std::function<Table()> rows = {};            ///< data of one table; the tables where it is empty
-  std::function<std::string()> json = {};      ///< the command's own; the tables where it is empty
-};
-
 /// "table, markdown, csv or json"
 std::string listed_formats();
 
 /// --format and -o, which every command has.
 class OutputOptions {
  public:
-  void add_to(CommandLine& command_line);
+  /// `formats`: the help of --format; empty: all formats.
+  void add_to(CommandLine& command_line, const std::string& formats = "");
   Format format() const;
   /// What --format says, or `otherwise` when it is not given.
   Format format_or(Format otherwise) const;
@@ -68,23 +63,6 @@ class DrawingOptions {
   std::optional<int> width_;
   bool ascii_ = false;
 };
-
-/// --emit PROGRAM: what another program needs to train a job as it is laid out, instead of our own answer.
-class EmitOption {
- public:
-  void add_to(CommandLine& command_line);
-  /// Nothing when --emit is not given. Throws ConfigError on an unknown program.
-  std::optional<LaunchProgram> program() const;
-  /// To a file or standard output; what has to be given elsewhere as notes on standard error.
-  void write(const LaunchFile& file, const std::optional<std::string>& path) const;
-
- private:
-  Streams streams_;
-  std::optional<std::string> program_;
-};
-
-/// A forecast's warnings; of a job that does not fit with single changes after which it does, each played.
-void warn_of(const Forecast& forecast, const Streams& streams);
 
 /// --svg, --html and --trace: side files that show when everything happened.
 class TimelineFiles {

@@ -61,6 +61,7 @@ struct SweepAxis {
 /// Every combination of the axes' values, the last axis fastest.
 class SweepGrid {
  public:
+  SweepGrid() = default;
   explicit SweepGrid(std::vector<SweepAxis> axes) : axes_(std::move(axes)) {}
   std::size_t size() const {
     std::size_t size = 1;

@@ -159,9 +159,6 @@ class _Question:
     def of_job(self) -> Tuple[str, List[str], Keys]:
         return self.text, self.files, self.keys
 
-    def arguments(self) -> List[str]:
-        return self.files + ["-"] * bool(self.text) + self.flags()
-
     def value_at(self, field: str) -> Any:
         """What was asked for at a dotted path or flag."""
         word = field.lstrip("-").replace("-", "_")
@@ -178,17 +175,9 @@ class _Question:
             value = value.get(part) if isinstance(value, dict) else None
         return value
 
-    def ask(self, *command: str) -> Tuple[str, str]:
-        """What a command prints, and what it tells beside."""
-        return self.call(_run, [*command, *self.arguments()], self.text)
-
-    def flags(self) -> List[str]:
-        flags: List[str] = []
-        for name, text in self.keys:
-            # A flag without a value that is not wanted.
-            if text != "false" or _core.is_job_key(name):
-                flags += _core.flags_of([(name, text)])
-        return flags
+    def ask(self, name: str, more: Keys = [], rest: Sequence[str] = (), form: str = "json") -> Tuple[str, str]:
+        """What a question of that name answers, and its warnings."""
+        return self.call(_answered, name, self.text, self.files, [*self.keys, *more], list(rest), form)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Calls, and tells errors which value is meant."""
@@ -199,8 +188,7 @@ class _Question:
             raise
 
 
-def _run(arguments: List[str], text: str = "") -> Tuple[str, str]:
-    printed, notes, negative = _core.answer_command(arguments, text)
+def _printed(printed: str, notes: str, negative: str) -> Tuple[str, str]:
     if negative:
         error = NegativeAnswer(negative, "", negative)
         error.answer = printed
@@ -208,13 +196,14 @@ def _run(arguments: List[str], text: str = "") -> Tuple[str, str]:
     return printed.rstrip("\n"), notes
 
 
-def _drawn(arguments: List[str], text: str) -> str:
-    """The file that a command draws with --svg."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "picture.svg")
-        _run([*arguments, "--svg", path], text)
-        with open(path, encoding="utf-8") as file:
-            return file.read()
+def _answered(
+    name: str, text: str, files: List[str], keys: Keys, rest: Sequence[str] = (), form: str = "json"
+) -> Tuple[str, str]:
+    return _printed(*_core.answer_question(name, text, files, keys, list(rest), form))
+
+
+def _run(arguments: List[str], text: str = "") -> Tuple[str, str]:
+    return _printed(*_core.answer_command(arguments, text))
 
 
 # --- forecasts ---
@@ -253,7 +242,7 @@ def simulate(
     }
     if laws or all(_core.is_job_key(name) for name, _ in question.keys):
         return Result(step=question.call(_core.simulate, *question.of_job(), laws))
-    text, notes = question.ask("simulate", "--format", "json")
+    text, notes = question.ask("simulate")
     return Result(text=text, notes=notes)
 
 
@@ -266,7 +255,7 @@ def plan(job: Job = None, *files: Any, **keys: Any) -> Plan:
     Raises:
         NegativeAnswer: nothing fits, or not in time; the text says what is closest.
     """
-    text, notes = _Question(job, files, keys).ask("plan", "--format", "json")
+    text, notes = _Question(job, files, keys).ask("plan")
     return Plan(text=text, notes=notes)
 
 
@@ -277,10 +266,10 @@ def memory(job: Job = None, *files: Any, view: str = "peak", check: bool = False
         view: "peak"; "over-time": every change over the step; "tensors": of the fullest rank.
         check: raise NegativeAnswer where it does not fit.
     """
-    views = {"peak": [], "over-time": ["--over-time"], "tensors": ["--explain"]}
+    views: Dict[str, Keys] = {"peak": [], "over-time": [("over_time", "true")], "tensors": [("explain", "true")]}
     if view not in views:
         raise ConfigError(f'error: view: unknown value "{view}"', "view", f'unknown value "{view}"', "", f"valid: {', '.join(views)}")
-    text, notes = _Question(job, files, {**keys, "check": check or None}).ask("memory", *views[view], "--format", "json")
+    text, notes = _Question(job, files, {**keys, "check": check or None}).ask("memory", views[view])
     return Record(text=text, notes=notes)
 
 
@@ -293,9 +282,7 @@ def sweep(job: Job = None, *files: Any, vary: Mapping[str, Iterable[Any]], **key
     for name, values in vary.items():
         texts = [_text(value) for value in values]
         axes.append(f"{name}=" + (";" if any("," in text for text in texts) else ",").join(texts))
-    question = _Question(job, files, keys)
-    flags = [part for axis in axes for part in ("--vary", axis)]
-    text, notes = question.ask("sweep", *flags, "--format", "json")
+    text, notes = _Question(job, files, keys).ask("sweep", [("vary", axis) for axis in axes])
     return Sweep(text=text, notes=notes)
 
 
@@ -321,9 +308,8 @@ def compare(job: Job = None, *layouts: Union[str, Mapping[str, Any], Result], **
             # One JOB alone is compared: the file with the sections over it.
             told = convert(question.files[0]).to_dict()["job"]
             question.text, question.files = json.dumps(_over(told, json.loads(question.text))), []
-        job_names = question.files + ["-"] * bool(question.text)
-        arguments = ["compare", *job_names, *names, *question.flags(), "--format", "json"]
-        text, notes = question.call(_run, arguments, question.text)
+        question.files += ["-"] * bool(question.text) + names
+        text, notes = question.ask("compare")
     return Comparison(text=text, notes=notes)
 
 
@@ -333,9 +319,8 @@ def timeline(job: Job = None, *files: Any, **keys: Any) -> Timeline:
     Without a job it draws schedules: timeline(pp=4, microbatches=8, schedule="gpipe,1f1b").
     """
     question = _Question(job, files, keys)
-    text, notes = question.ask("timeline", "--format", "json")
-    arguments, source = ["timeline", *question.arguments()], question.text
-    return Timeline(text=text, notes=notes, draw=lambda: _drawn(arguments, source))
+    text, notes = question.ask("timeline")
+    return Timeline(text=text, notes=notes, draw=lambda: _core.draw_question("timeline", *question.of_job()))
 
 
 def validate(**flags: Any) -> Record:
@@ -343,25 +328,23 @@ def validate(**flags: Any) -> Record:
 
     Flags: published (a folder or file), runs, source, max_error (raises NegativeAnswer above it), profile, ….
     """
-    question = _Question(None, [], flags)
-    text, notes = question.ask("validate", "--format", "json")
+    text, notes = _run(["validate", *_flags(flags), "--format", "json"])
     data = json.loads(text)
     return Record(data if isinstance(data, dict) else {"rows": data}, text=text, notes=notes)
 
 
 def convert(file: Any, *arguments: str, env: Optional[Mapping[str, str]] = None, **keys: Any) -> Record:
     """The job that a file of another program means, and what became of every key of it."""
-    variables = [part for name, value in (env or {}).items() for part in ("--env", f"{name}={value}")]
-    question = _Question(None, [file], keys)
-    rest = ["--", *arguments] if arguments else []
-    text, notes = question.call(_run, ["convert", *question.arguments(), *variables, "--format", "json", *rest], "")
+    variables = [("env", f"{name}={value}") for name, value in (env or {}).items()]
+    text, notes = _Question(None, [file], keys).ask("convert", variables, arguments)
     return Record(text=text, notes=notes)
 
 
 def explain(term: str, job: Job = None, **keys: Any) -> str:
     """A term of the results, its formula and its source; with a job also its numbers."""
     question = _Question(job, [], keys)
-    return question.call(_run, ["explain", term, *question.arguments()], question.text)[0]
+    question.files.insert(0, term)
+    return question.ask("explain", form="table")[0]
 
 
 def network_flows(case: Union[Mapping[str, Any], str, "os.PathLike[str]"]) -> Record:
@@ -369,7 +352,7 @@ def network_flows(case: Union[Mapping[str, Any], str, "os.PathLike[str]"]) -> Re
     is_case = isinstance(case, Mapping)
     text = json.dumps(_plain(case)) if is_case else ""
     file = "-" if is_case else os.fspath(case)  # type: ignore[arg-type]
-    printed, notes = _run(["network", "flows", file, "--format", "json"], text)
+    printed, notes = _answered("network flows", text, [file], [])
     return Record(text=printed, notes=notes)
 
 
@@ -502,7 +485,7 @@ class Schedule:
     def __init__(self, rows: Sequence[Sequence[str]], name: str = "own", chains: str = "") -> None:
         self.rows: List[List[str]] = [[str(cell) for cell in row] for row in rows]
         self.name = name
-        self._chains = ["--chains", chains] if chains else []
+        self._chains: Keys = [("chains", chains)] if chains else []
 
     @property
     def csv(self) -> str:
@@ -510,11 +493,9 @@ class Schedule:
         return "".join(",".join(row) + "\n" for row in self.rows)
 
     def check(self, in_order_transfers: bool = False) -> Verdict:
-        arguments = ["schedule", "check", "-", *self._chains, "--format", "json"]
-        if in_order_transfers:
-            arguments.append("--in-order-transfers")
+        keys = self._chains + [("in_order_transfers", "true")] * in_order_transfers
         try:
-            text, notes = _run(arguments, self.csv)
+            text, notes = _answered("schedule check", self.csv, [], keys)
         except NegativeAnswer as error:
             if error.answer is None:
                 raise
@@ -530,17 +511,14 @@ class Schedule:
         """
         if backward is None and "backward_input" not in times:
             backward = 2
-        text, notes = _run(
-            ["schedule", "simulate", "-", *self._chains, *_flags({"forward": forward, "backward": backward, **times}),
-             "--format", "json"],
-            self.csv,
-        )
+        keys = self._chains + _inputs({"forward": forward, "backward": backward, **times})
+        text, notes = _answered("schedule simulate", self.csv, [], keys)
         return Record(text=text, notes=notes)
 
     def timeline(self, **times: Any) -> Timeline:
-        arguments = ["timeline", "-", *(f"--layout.chains={chains}" for chains in self._chains[1:]), *_flags(times)]
-        text, notes = _run([*arguments, "--format", "json"], self.csv)
-        return Timeline(text=text, notes=notes, draw=lambda: _drawn(arguments, self.csv))
+        keys = self._chains + _inputs(times)
+        text, notes = _answered("timeline", self.csv, [], keys)
+        return Timeline(text=text, notes=notes, draw=lambda: _core.draw_question("timeline", self.csv, [], keys))
 
     def _repr_svg_(self) -> str:
         return self.timeline().svg()
@@ -549,19 +527,22 @@ class Schedule:
         return f"Schedule({self.name}: {len(self.rows)} ranks, {sum(map(len, self.rows))} actions)"
 
 
-def _flags(values: Mapping[str, Any]) -> List[str]:
-    """Flags of commands without a job."""
-    flags: List[str] = []
+def _inputs(values: Mapping[str, Any]) -> Keys:
+    """Inputs of questions without a job."""
+    keys: Keys = []
     for name, value in values.items():
-        flag = "--" + name.replace("_", "-")
         if value is None or value is False:
             continue
-        if value is True:
-            flags.append(flag)
-        elif isinstance(value, (list, tuple)) and name in _REPEATED:
-            flags += [part for one in value for part in (flag, _text(one))]
-        else:
-            flags += [flag, _text(value)]
+        several = isinstance(value, (list, tuple)) and name in _REPEATED
+        keys += [(name, _text(one)) for one in (value if several else [value])]
+    return keys
+
+
+def _flags(values: Mapping[str, Any]) -> List[str]:
+    """The same as flags of a command."""
+    flags: List[str] = []
+    for name, text in _inputs(values):
+        flags += ["--" + name.replace("_", "-")] + [text] * (text != "true")
     return flags
 
 
@@ -588,15 +569,15 @@ def schedule(
     if name.endswith(".csv"):
         with open(name, encoding="utf-8") as file:
             return Schedule([line.split(",") for line in file.read().splitlines() if line], name, chains)
-    flags = _flags({"schedule": name, "pp": pp, "microbatches": microbatches, "vpp": vpp, **numbers})
-    shown = json.loads(_run(["schedule", "show", *flags, "--format", "json"])[0])
+    keys = _inputs({"schedule": name, "pp": pp, "microbatches": microbatches, "vpp": vpp, **numbers})
+    shown = json.loads(_answered("schedule show", "", [], keys)[0])
     return Schedule(shown["ranks"], name)
 
 
 def compare_schedules(names: Sequence[str], pp: int, microbatches: int, **flags: Any) -> Record:
     """Schedules side by side in figures: flopcast.schedule-comparison/1."""
-    arguments = _flags({"pp": pp, "microbatches": microbatches, **flags})
-    text, notes = _run(["schedule", "compare", "--schedule", ",".join(names), *arguments, "--format", "json"])
+    keys = _inputs({"schedule": ",".join(names), "pp": pp, "microbatches": microbatches, **flags})
+    text, notes = _answered("schedule compare", "", [], keys)
     data = json.loads(text)
     return Record(data if isinstance(data, dict) else {"schedules": data}, text=text, notes=notes)
 
@@ -611,11 +592,11 @@ class Catalog:
 
     def table(self, kind: str) -> Table:
         """What `flopcast catalog KIND` lists."""
-        return Table.of_rows(json.loads(_run(["catalog", kind, "--format", "json"])[0]))
+        return Table.of_rows(json.loads(_answered("catalog", "", [kind], [])[0]))
 
     def entry(self, kind: str, name: str) -> Table:
         """Every figure of an entry with its source."""
-        return Table.of_rows(json.loads(_run(["catalog", kind, name, "--format", "json"])[0]))
+        return Table.of_rows(json.loads(_answered("catalog", "", [kind, name], [])[0]))
 
     def __getattr__(self, kind: str) -> List[str]:
         if kind not in self.KINDS:

@@ -9,12 +9,12 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "api/options/job_options.hpp"
 #include "base/text/error.hpp"
 #include "calibrate/device/imports.hpp"
 #include "calibrate/device/measurement.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "calibrate/verdict/trace_steps.hpp"
-#include "cli/options/job_options.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/config/document.hpp"
 #include "model/job/device_profile.hpp"

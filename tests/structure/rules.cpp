@@ -38,8 +38,9 @@ const std::vector<Layer>& layers() {
         "base/text/"}},
       // A measurement file is all that the real run and the calibration share.
       {"realrun/", {"realrun/", "calibrate/device/measurement", "sim/", "model/", "base/"}},
-      {"cli/", {"cli/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},
-      {"api/", {"api/", "cli/", "reports/", "planner/", "sim/", "import/", "model/", "base/"}},
+      {"cli/",
+       {"cli/", "api/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},
+      {"api/", {"api/", "reports/", "planner/", "calibrate/", "sim/", "import/", "model/", "base/"}},
       {"python/", {"api/"}},
       {"web/", {"web/", "reports/", "planner/", "sim/", "import/", "model/", "base/text/"}},
       {"examples/", {"reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},

@@ -5,12 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/host/command_line.hpp"
+#include "api/schedule/options.hpp"
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "cli/commands.hpp"
-#include "cli/options/output.hpp"
-#include "cli/schedule/options.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
@@ -160,49 +157,55 @@ Table profile_fits_table(const std::string& name) {
   return table;
 }
 
+class Catalog final : public Question {
+ public:
+  void declare(Form& form) override {
+    form.add_positional("KIND", kind_, "models, devices, clusters, networks, schedules, stacks, failures or profiles");
+    form.add_positional("NAME", name_, "one entry");
+    form.place_output();
+  }
+
+  Answer ask(const Context& context) override {
+    return {.tables = [this, format = context.format] { return std::vector<Table>{table(format)}; }};
+  }
+
+ private:
+  Table table(Format format) const {
+    std::vector<std::string> kinds;
+    for (const CatalogueKind kind : kAllCatalogueKinds) kinds.emplace_back(name_of(kind));
+    kinds.emplace_back("schedules");
+    kinds.emplace_back("profiles");
+    if (!kind_) throw ConfigError({"", "catalog: no kind given", "", choices_help("", kinds)});
+    // One of a kind, and what devices mostly are.
+    const std::string word = lower_case(*kind_);
+    const std::string typed = word == "gpu" || word == "gpus" ? "devices" : word;
+    const std::string kind = std::find(kinds.begin(), kinds.end(), typed + "s") == kinds.end() ? typed : typed + "s";
+    if (kind == "schedules" && name_) {
+      throw ConfigError({"", fmt::format("unexpected argument \"{}\"", *name_), "",
+                         "see: flopcast schedule show --schedule " + *name_});
+    }
+    if (kind == "schedules") return schedule_table(format);
+    if (kind == "profiles") return name_ ? profile_fits_table(*name_) : profiles_table();
+    for (const CatalogueKind one : kAllCatalogueKinds) {
+      if (flopcast::name_of(one) == kind) return name_ ? figures_table(one, *name_) : entries_table(one);
+    }
+    throw ConfigError({"", fmt::format("unknown kind \"{}\"", kind), "", choices_help(kind, kinds)});
+  }
+
+  std::optional<std::string> kind_;
+  std::optional<std::string> name_;
+};
+
 }  // namespace
 
-int run_catalog(const Arguments& arguments, const Streams& streams) {
-  CommandLine command_line(streams, "catalog",
-                           "flopcast catalog (models | devices | clusters | networks | schedules | stacks | failures | "
-                           "profiles) [NAME] [options]",
-                           "What has a name in job files and flags; with NAME every figure and its source.",
-                           {"flopcast catalog models", "flopcast catalog devices a100-80g"});
-  std::optional<std::string> kind_name;
-  std::optional<std::string> name;
-  OutputOptions output;
-  command_line.add_positional("KIND", kind_name,
-                              "models, devices, clusters, networks, schedules, stacks, failures or profiles");
-  command_line.add_positional("NAME", name, "one entry");
-  output.add_to(command_line);
-  if (!command_line.parse(arguments)) return 0;
-
-  std::vector<std::string> kinds;
-  for (const CatalogueKind kind : kAllCatalogueKinds) kinds.emplace_back(name_of(kind));
-  kinds.emplace_back("schedules");
-  kinds.emplace_back("profiles");
-  if (!kind_name) throw ConfigError({"", "catalog: no kind given", "", choices_help("", kinds)});
-  // One of a kind, and what devices mostly are.
-  const std::string typed =
-      lower_case(*kind_name) == "gpu" || lower_case(*kind_name) == "gpus" ? "devices" : lower_case(*kind_name);
-  kind_name = std::find(kinds.begin(), kinds.end(), typed + "s") == kinds.end() ? typed : typed + "s";
-  if (*kind_name == "schedules") {
-    if (name)
-      throw ConfigError({"", fmt::format("unexpected argument \"{}\"", *name), "",
-                         "see: flopcast schedule show --schedule " + *name});
-    output.write({schedule_table(output.format())});
-    return 0;
-  }
-  if (*kind_name == "profiles") {
-    output.write({name ? profile_fits_table(*name) : profiles_table()});
-    return 0;
-  }
-  for (const CatalogueKind kind : kAllCatalogueKinds) {
-    if (name_of(kind) != *kind_name) continue;
-    output.write({name ? figures_table(kind, *name) : entries_table(kind)});
-    return 0;
-  }
-  throw ConfigError({"", fmt::format("unknown kind \"{}\"", *kind_name), "", choices_help(*kind_name, kinds)});
+QuestionInfo catalog_question() {
+  return {"catalog",
+          "models, devices, clusters, schedules, stacks and failures that have names",
+          "flopcast catalog (models | devices | clusters | networks | schedules | stacks | failures | "
+          "profiles) [NAME] [options]",
+          "What has a name in job files and flags; with NAME every figure and its source.",
+          {"flopcast catalog models", "flopcast catalog devices a100-80g"},
+          make_question<Catalog>};
 }
 
 }  // namespace flopcast

@@ -5,15 +5,11 @@
 #include <string_view>
 #include <utility>
 
-#include "base/host/command_line.hpp"
+#include "api/options/job_options.hpp"
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "cli/commands.hpp"
-#include "cli/options/figure_options.hpp"
-#include "cli/options/job_options.hpp"
-#include "cli/options/output.hpp"
 #include "planner/shared/crew.hpp"
 #include "planner/tables/tables.hpp"
 #include "reports/result/result_tables.hpp"
@@ -107,20 +103,15 @@ const SweepMetric* metric_of(const SweepGrid& grid, bool maps, const std::option
 // Tables for people and maps are drawn as a whole: so many rows take some 100 MB.
 constexpr std::size_t kMostShown = 50'000;
 
-void require_showable(const SweepGrid& grid, Format format, const FigureOptions& figure, const PageOption& page) {
+void require_showable(const SweepGrid& grid, const Context& context) {
   if (grid.size() <= kMostShown) return;
-  if (shown_by(format) == Shows::kPages) {
-    throw ConfigError({"--format", fmt::format("a table of {} rows is none that can be read", grid.size()), "",
-                       fmt::format("at most {} rows; give --format csv or json", kMostShown)});
-  }
-  if (page.wanted()) {
-    throw ConfigError({"--html", fmt::format("a page of {} rows is none that can be read", grid.size()), "",
-                       fmt::format("at most {} rows; give --format csv or json", kMostShown)});
-  }
-  if (figure.file()) {
-    throw ConfigError({"--svg", fmt::format("a map of {} cells is none that can be read", grid.size()), "",
-                       fmt::format("at most {} cells", kMostShown)});
-  }
+  const auto refuse = [&grid](const char* flag, const char* what, const char* of, const char* otherwise) {
+    throw ConfigError({flag, fmt::format("a {} of {} {} is none that can be read", what, grid.size(), of), "",
+                       fmt::format("at most {} {}{}", kMostShown, of, otherwise)});
+  };
+  if (shown_by(context.format) == Shows::kPages) refuse("--format", "table", "rows", "; give --format csv or json");
+  if (context.has_page) refuse("--html", "page", "rows", "; give --format csv or json");
+  if (context.has_figure) refuse("--svg", "map", "cells", "");
 }
 
 // Told before the first row, as tables are written row by row.
@@ -133,12 +124,11 @@ SweepColumns columns_of(const LoadedJob& base, const SweepGrid& grid) {
 // Takes the rows in their order and writes them as they come, where the format lets it.
 class SweepWriter {
  public:
-  SweepWriter(const SweepGrid& grid, SweepColumns columns, const OutputOptions& output, Format format, bool draws)
+  SweepWriter(const SweepGrid& grid, SweepColumns columns, const Context& context, bool draws)
       : grid_(grid),
         columns_(columns),
-        output_(output),
-        format_(format),
-        shown_(shown_by(format)),
+        context_(context),
+        shown_(shown_by(context.format)),
         keeps_(draws || shown_ == Shows::kPages) {}
 
   // False when nobody reads on.
@@ -151,7 +141,7 @@ class SweepWriter {
     if (read.error.empty() && !answered_) answered_ = index;
     if (first_error_.empty()) first_error_ = read.error;
     if (shown_ == Shows::kRows) {
-      const std::string text = write_table(sweep_table(grid_, {read}, columns_), format_);
+      const std::string text = write_table(sweep_table(grid_, {read}, columns_), context_.format);
       // A table of one row after its header, which was written before.
       if (!pieces_->write(std::string_view(text).substr(text.find('\n') + 1))) return reader_left();
     }
@@ -160,13 +150,11 @@ class SweepWriter {
   }
 
   void finish() {
-    if (shown_ == Shows::kPages) {
-      output_.write(std::vector<Table>{sweep_table(grid_, rows_, columns_)}, format_);
-    } else if (pieces_) {
-      if (shown_ == Shows::kValues) pieces_->write(sweep_json_end());
-      pieces_->finish();
-    }
+    if (!pieces_) return;
+    if (shown_ == Shows::kValues) pieces_->write(sweep_json_end());
+    pieces_->finish();
   }
+  Table table() const { return sweep_table(grid_, rows_, columns_); }
   // All of them, where something is drawn.
   const std::vector<SweepRow>& rows() const { return rows_; }
   // The first combination that has a forecast, where all were seen. Throws NegativeAnswer where none has one.
@@ -183,15 +171,14 @@ class SweepWriter {
   }
 
   void begin() {
-    pieces_ = output_.pieces();
+    pieces_ = context_.pieces();
     pieces_->write(shown_ == Shows::kValues ? sweep_json_begin(grid_)
-                                            : write_table(sweep_table(grid_, {}, columns_), format_));
+                                            : write_table(sweep_table(grid_, {}, columns_), context_.format));
   }
 
   const SweepGrid& grid_;
   SweepColumns columns_;
-  const OutputOptions& output_;
-  Format format_;
+  const Context& context_;
   Shows shown_;
   bool keeps_;
   std::size_t count_ = 0;
@@ -201,7 +188,7 @@ class SweepWriter {
   std::unique_ptr<OutputPieces> pieces_;
 };
 
-struct Sweep {
+struct SweepRun {
   const JobOptions& job;
   const SweepGrid& grid;
   SweepDetail detail;
@@ -212,7 +199,7 @@ struct Sweep {
 };
 
 // Block by block: rows wait for those before them.
-void answer_alone(const Sweep& sweep, SweepWriter& writer) {
+void answer_alone(const SweepRun& sweep, SweepWriter& writer) {
   constexpr std::size_t kBlock = 2'048;
   const ParallelFor parallel_for = threaded_for(sweep.threads);
   Progress progress(sweep.streams, true);
@@ -231,7 +218,7 @@ void answer_alone(const Sweep& sweep, SweepWriter& writer) {
 }
 
 // False when another process writes the answer.
-bool answer_beside(const Sweep& sweep, PartialRows& file, const Crew& crew, SweepWriter& writer) {
+bool answer_beside(const SweepRun& sweep, PartialRows& file, const Crew& crew, SweepWriter& writer) {
   Progress progress(sweep.streams, !crew.shares);
   SharedWork work;
   work.parts = sweep.grid.size();
@@ -251,81 +238,106 @@ bool answer_beside(const Sweep& sweep, PartialRows& file, const Crew& crew, Swee
   return true;
 }
 
-// Every row, and the map where there are two keys.
-void write_sweep_page(const PageOption& page, const SweepGrid& grid, const std::vector<SweepRow>& rows,
-                      SweepColumns columns, const SweepMetric* drawn, const Job& job) {
-  PageParts parts;
-  if (drawn != nullptr) {
-    const HeatMap map = sweep_map(grid, rows, *drawn);
-    parts.figures.push_back({map.value_name + " of each combination", write_heat_map_svg(map)});
+class Sweep final : public Question {
+ public:
+  void declare(Form& form) override {
+    job_.add_to(form);
+    form.begin_group("Sweep");
+    form.add_option("--vary", vary_, "KEY=A,B,…",
+                    "a key of the job and its values (A;B;… where they hold commas); may be given again");
+    form.place_figure("heat map of two keys");
+    form.place_page();
+    form.add_option("--metric", metric_, "NAME", "of the heat map (default step_s)");
+    form.add_option("--threads", threads_, "N", "threads (default: one for each core)");
+    form.place_output({.format_by_ending = true});
   }
-  parts.tables.push_back(sweep_table(grid, rows, columns));
-  std::vector<std::string> keys;
-  for (const SweepAxis& axis : grid.axes()) keys.push_back(axis.key);
-  page.write(fmt::format("Sweep: {} on {}", job.model.name, job.cluster.name),
-             fmt::format("varied: {}; what stays:\n{}", fmt::join(keys, ", "), describe_job(job)), "", parts);
-}
+
+  Answer ask(const Context& context) override {
+    if (std::optional<Answer> config = job_.config_answer(context)) return std::move(*config);
+    grid_ = read_grid(vary_);
+    wanted_threads_ = thread_count(threads_, grid_.size());
+    drawn_ = metric_of(grid_, context.has_figure || (context.has_page && grid_.axes().size() == 2), metric_);
+    require_showable(grid_, context);
+    const LoadedJob base = job_.load();
+    columns_ = columns_of(base, grid_);
+    writer_.emplace(grid_, columns_, context, context.has_figure || context.has_page);
+    if (!run(base, context)) return {};
+    Answer answer{.figure = [this](const FigureStyle& style) { return map_svg(style); },
+                  .page = [this](PageInfo info) { return page(std::move(info)); },
+                  .files_come_last = true,
+                  .finish = [this] { (void)writer_->answered(); }};
+    // Rows and values are printed by now.
+    if (shown_by(context.format) == Shows::kPages) {
+      answer.tables = [this] { return std::vector<Table>{writer_->table()}; };
+    }
+    return answer;
+  }
+
+ private:
+  // False when another process writes the answer.
+  bool run(const LoadedJob& base, const Context& context) {
+    const Crew alone;
+    const Crew& crew = context.crew != nullptr ? *context.crew : alone;
+    const bool whole = shown_by(context.format) == Shows::kValues;
+    const SweepRun sweep = {job_, grid_, whole ? SweepDetail::kResult : SweepDetail::kFigures,
+                            wanted_threads_ > 0 || !crew.shares ? wanted_threads_ : 1, context.streams};
+    // Rows of one detail are no answer of the other.
+    std::vector<std::string> question = vary_;
+    if (!whole) question.emplace_back("figures");
+    const std::unique_ptr<PartialRows> file = rows_beside(context.file, base.root, "vary", question, crew);
+    if (!file) {
+      answer_alone(sweep, *writer_);
+    } else if (!answer_beside(sweep, *file, crew, *writer_)) {
+      return false;
+    }
+    writer_->finish();
+    if (file) file->remove();
+    return true;
+  }
+
+  std::string map_svg(const FigureStyle& style) const {
+    return write_heat_map_svg(sweep_map(grid_, writer_->rows(), *drawn_), style);
+  }
+
+  // Every row, and the map where there are two keys.
+  std::string page(PageInfo info) const {
+    PageParts parts;
+    if (drawn_ != nullptr) {
+      const HeatMap map = sweep_map(grid_, writer_->rows(), *drawn_);
+      parts.figures.push_back({map.value_name + " of each combination", write_heat_map_svg(map)});
+    }
+    parts.tables.push_back(writer_->table());
+    std::vector<std::string> keys;
+    for (const SweepAxis& axis : grid_.axes()) keys.push_back(axis.key);
+    const Job job = job_of(job_, grid_, writer_->answered());
+    info.title = fmt::format("Sweep: {} on {}", job.model.name, job.cluster.name);
+    info.question = fmt::format("varied: {}; what stays:\n{}", fmt::join(keys, ", "), describe_job(job));
+    return forecasts_page(info, {}, parts);
+  }
+
+  JobOptions job_;
+  std::vector<std::string> vary_;
+  std::optional<std::string> metric_;
+  std::optional<int> threads_;
+
+  SweepGrid grid_;
+  int wanted_threads_ = 0;
+  const SweepMetric* drawn_ = nullptr;
+  SweepColumns columns_ = SweepColumns::kStep;
+  std::optional<SweepWriter> writer_;
+};
 
 }  // namespace
 
-int run_sweep(const Arguments& arguments, const Streams& streams) {
-  return run_sweep_among(arguments, Crew(), streams);
-}
-
-int run_sweep_among(const Arguments& arguments, const Crew& crew, const Streams& streams) {
-  CommandLine command_line(
-      streams, "sweep", "flopcast sweep [JOB] --vary KEY=A,B,… [options]",
-      "A forecast for every combination of values. With -o FILE an interrupted sweep goes on where it "
-      "stopped: finished rows are kept in FILE.partial.",
-      {"flopcast sweep job.json --vary pp=1,2,4 --vary mbs=1,2,4 --format csv -o sweep.csv",
-       "flopcast sweep job.json --vary tp=1,2,4,8 --vary cluster.nic_bandwidth=100Gbit/s,400Gbit/s --svg map.svg"});
-  JobOptions job;
-  OutputOptions output;
-  std::vector<std::string> vary;
-  FigureOptions figure;
-  PageOption page;
-  std::optional<std::string> metric;
-  std::optional<int> threads;
-  job.add_to(command_line);
-  command_line.begin_group("Sweep");
-  command_line.add_option("--vary", vary, "KEY=A,B,…",
-                          "a key of the job and its values (A;B;… where they hold commas); may be given again");
-  figure.add_to(command_line, "heat map of two keys");
-  page.add_to(command_line);
-  command_line.add_option("--metric", metric, "NAME", "of the heat map (default step_s)");
-  command_line.add_option("--threads", threads, "N", "threads (default: one for each core)");
-  output.add_to(command_line);
-  if (!command_line.parse(arguments)) return 0;
-  if (job.show_config(output)) return 0;
-  const Format format = output.format_of_file();
-  const SweepGrid grid = read_grid(vary);
-  const int wanted = thread_count(threads, grid.size());
-  figure.check();
-  const bool maps = figure.file() || (page.wanted() && grid.axes().size() == 2);
-  const SweepMetric* const drawn = metric_of(grid, maps, metric);
-
-  require_showable(grid, format, figure, page);
-
-  const Sweep sweep = {job, grid, shown_by(format) == Shows::kValues ? SweepDetail::kResult : SweepDetail::kFigures,
-                       wanted > 0 || !crew.shares ? wanted : 1, streams};
-  // Rows of one detail are no answer of the other.
-  std::vector<std::string> question = vary;
-  if (sweep.detail == SweepDetail::kFigures) question.emplace_back("figures");
-  const LoadedJob base = job.load();
-  const std::unique_ptr<PartialRows> file = rows_beside(output.file(), base.root, "vary", question, crew);
-  const SweepColumns columns = columns_of(base, grid);
-  SweepWriter writer(grid, columns, output, format, drawn != nullptr || page.wanted());
-  if (!file) {
-    answer_alone(sweep, writer);
-  } else if (!answer_beside(sweep, *file, crew, writer)) {
-    return 0;
-  }
-  writer.finish();
-  if (file) file->remove();
-  (void)writer.answered();
-  if (figure.file()) figure.write(write_heat_map_svg(sweep_map(grid, writer.rows(), *drawn), figure.style()));
-  if (page.wanted()) write_sweep_page(page, grid, writer.rows(), columns, drawn, job_of(job, grid, writer.answered()));
-  return 0;
+QuestionInfo sweep_question() {
+  return {"sweep",
+          "a forecast for every combination of values: table, CSV, heat map",
+          "flopcast sweep [JOB] --vary KEY=A,B,… [options]",
+          "A forecast for every combination of values. With -o FILE an interrupted sweep goes on where it "
+          "stopped: finished rows are kept in FILE.partial.",
+          {"flopcast sweep job.json --vary pp=1,2,4 --vary mbs=1,2,4 --format csv -o sweep.csv",
+           "flopcast sweep job.json --vary tp=1,2,4,8 --vary cluster.nic_bandwidth=100Gbit/s,400Gbit/s --svg map.svg"},
+          make_question<Sweep>};
 }
 
 }  // namespace flopcast

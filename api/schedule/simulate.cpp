@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
+#include "api/schedule/options.hpp"
 #include "base/host/command_line.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
-#include "cli/schedule/options.hpp"
 #include "model/config/document.hpp"
 #include "planner/tables/tables.hpp"
 #include "sim/lower/lower.hpp"
@@ -145,23 +145,24 @@ Table versions_table(const Program& program, const UpdateRule& rule, const std::
                           fmt::format("{}", fmt::join(weights.version, " ")),
                           fmt::format("{}", fmt::join(weights.backward_version, " "))});
   }
-  table.notes = {
-      "a version is the number of updates before it",
-      "staleness: the most updates between the version a forward used and the one its gradient is applied to"};
+  table.notes = {"a version is the number of updates before it",
+                 "staleness: the most updates between a forward pass's version and the one that its gradient updates"};
   return table;
 }
 
 }  // namespace
 
-std::string versions_listing(const ScheduleOptions& schedule, const std::optional<std::string>& policy, Format format) {
-  const Program program = schedule.program();
-  require_valid(program);
+Answer versions_answer(const ScheduleOptions& schedule, const std::optional<std::string>& policy,
+                       const Streams& streams) {
+  auto program = std::make_shared<const Program>(schedule.program(streams));
+  require_valid(*program);
   const UpdateRule rule =
-      schedule.file() ? rule_of_file(program, schedule, policy) : rule_of_schedule(program, schedule, policy);
-  require_comparable_updates(program, rule);
-  const std::vector<StageVersions> stages = weight_versions(program, rule.policy, rule.accumulation);
-  if (format == Format::kJson) return dumped(versions_json(program, rule, stages), 2);
-  return write_table(versions_table(program, rule, stages), format);
+      schedule.file() ? rule_of_file(*program, schedule, policy) : rule_of_schedule(*program, schedule, policy);
+  require_comparable_updates(*program, rule);
+  auto stages =
+      std::make_shared<const std::vector<StageVersions>>(weight_versions(*program, rule.policy, rule.accumulation));
+  return {.tables = [=] { return std::vector<Table>{versions_table(*program, rule, *stages)}; },
+          .json = [=] { return dumped(versions_json(*program, rule, *stages), 2); }};
 }
 
 namespace {
@@ -255,46 +256,60 @@ std::string steady_note(const Steady& steady) {
                      number_in_units(steady.state.fill_ticks).dump(), describe(steady.cycle), why);
 }
 
+class ScheduleSimulate final : public Question {
+ public:
+  void declare(Form& form) override {
+    schedule_.add_to(form);
+    times_.add_to(form);
+    form.place_output();
+  }
+
+  Answer ask(const Context& context) override {
+    const auto times_of = [this](const Program& stages) { return times_.times_for(stages); };
+    program_ = schedule_.program(times_of, context.streams);
+    require_valid(program_);
+    const StepTimes step_times = times_.times_for(program_);
+    refuse_unused_fused(times_, has_pairs(program_), "schedule " + program_.schedule);
+    if (const std::string assumed = times_.assumed_for(program_); !assumed.empty()) context.warn(assumed);
+    metrics_ = measure(simulate(program_, step_times));
+    steady_ = steady_of(schedule_, step_times);
+    return {.tables = [this] { return std::vector<Table>{table()}; }, .json = [this] { return json(); }};
+  }
+
+ private:
+  Table table() const {
+    Table table = metrics_table(program_, metrics_);
+    if (steady_) table.notes.push_back(steady_note(*steady_));
+    return table;
+  }
+  std::string json() const {
+    Json values = metrics_json(metrics_);
+    if (steady_) values["steady"] = steady_json(*steady_);
+    return dumped(values, 2);
+  }
+
+  ScheduleOptions schedule_;
+  TimeOptions times_;
+
+  Program program_;
+  TimelineMetrics metrics_;
+  std::optional<Steady> steady_;
+};
+
 }  // namespace
 
-int run_schedule_simulate(const Arguments& arguments, const Streams& streams) {
-  CommandLine command_line(
-      streams, "schedule simulate",
+QuestionInfo schedule_simulate_question() {
+  return {
+      "schedule simulate",
+      "its makespan, idle shares and activations for given times",
       "flopcast schedule simulate (FILE.csv | --schedule NAME --pp P --microbatches M) --forward T --backward T "
       "[options]",
       "Times a schedule: every rank executes its order, an action starts when its rank is free and what it needs has "
       "arrived. Transfers cost latency only.",
       {"flopcast schedule simulate --schedule 1f1b --pp 4 --microbatches 8 --forward 1 --backward 2",
        "flopcast schedule simulate mine.csv --forward 10,12 --backward-input 11 --backward-weight 9 --p2p 1 --format "
-       "json"});
-  ScheduleOptions schedule;
-  TimeOptions times;
-  OutputOptions output;
-  schedule.add_to(command_line);
-  times.add_to(command_line);
-  output.add_to(command_line);
-  if (!command_line.parse(arguments)) return 0;
-
-  const Format format = output.format();
-  const Program program = schedule.program([&times](const Program& stages) { return times.times_for(stages); });
-  require_valid(program);
-  const StepTimes step_times = times.times_for(program);
-  refuse_unused_fused(times, has_pairs(program), "schedule " + program.schedule);
-  if (const std::string assumed = times.assumed_for(program); !assumed.empty()) warn(streams, assumed);
-  const TimelineMetrics metrics = measure(simulate(program, step_times));
-  const std::optional<Steady> steady = steady_of(schedule, step_times);
-  const auto json = [&] {
-    Json values = metrics_json(metrics);
-    if (steady) values["steady"] = steady_json(*steady);
-    return dumped(values, 2);
-  };
-  const auto tables = [&] {
-    Table table = metrics_table(program, metrics);
-    if (steady) table.notes.push_back(steady_note(*steady));
-    return std::vector<Table>{table};
-  };
-  output.write({.tables = tables, .json = json}, format);
-  return 0;
+       "json"},
+      make_question<ScheduleSimulate>};
 }
 
 }  // namespace flopcast

@@ -1,4 +1,4 @@
-#include "cli/schedule/options.hpp"
+#include "api/schedule/options.hpp"
 
 #include <fmt/format.h>
 
@@ -106,19 +106,18 @@ struct TimeOptions::Lists {
   }
 };
 
-void TimeOptions::add_to(CommandLine& command_line) {
-  command_line.begin_group("Times (any unit: one number, or a comma list with one a stage)");
-  command_line.add_option("--forward", forward_, "T", "forward");
-  command_line.add_option("--backward", backward_, "T", "full backward (default: the sum of its two parts)");
-  command_line.add_option("--backward-input", input_gradient_, "T",
-                          "input gradient, I (default: what W leaves of the full backward)");
-  command_line.add_option("--backward-weight", weight_gradient_, "T",
-                          "weight gradient, W (default: what I leaves of the full backward; without I, half of it)");
-  command_line.add_option("--fused", fused_, "T", "an overlapped pair (default: the sum of its halves)");
-  command_line.add_option("--p2p", p2p_, "T",
-                          "latency of every message between ranks, not shared out over chunks (default 0)");
-  command_line.add_option("--p2p-link", p2p_links_, "FROM:TO:F:B",
-                          "latencies of one stage boundary, forward and backward; repeatable");
+void TimeOptions::add_to(Form& form) {
+  form.begin_group("Times (any unit: one number, or a comma list with one a stage)");
+  form.add_option("--forward", forward_, "T", "forward");
+  form.add_option("--backward", backward_, "T", "full backward (default: the sum of its two parts)");
+  form.add_option("--backward-input", input_gradient_, "T",
+                  "input gradient, I (default: what W leaves of the full backward)");
+  form.add_option("--backward-weight", weight_gradient_, "T",
+                  "weight gradient, W (default: what I leaves of the full backward; without I, half of it)");
+  form.add_option("--fused", fused_, "T", "an overlapped pair (default: the sum of its halves)");
+  form.add_option("--p2p", p2p_, "T", "latency of every message between ranks, not shared out over chunks (default 0)");
+  form.add_option("--p2p-link", p2p_links_, "FROM:TO:F:B",
+                  "latencies of one stage boundary, forward and backward; repeatable");
 }
 
 bool TimeOptions::given() const {

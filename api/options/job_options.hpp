@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/host/command_line.hpp"
-#include "cli/options/output.hpp"
+#include "api/question.hpp"
+#include "base/host/terminal.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/job.hpp"
 #include "model/job/typed_words.hpp"
@@ -19,7 +19,8 @@ namespace flopcast {
 class FilesOnDisk final : public Files {
  public:
   explicit FilesOnDisk(const Streams& streams) : streams_(streams) {}
-  void read_input_of(const Streams& streams) { streams_ = streams; }
+  /// In the place of standard input; null: that itself.
+  void read_input(const std::string* text) { streams_.in = text; }
   std::string read(const std::string& path) const override;
   Kind kind_of(const std::string& path) const override;
   nlohmann::json parse_yaml(std::string_view text, const std::string& file) const override;
@@ -35,13 +36,13 @@ const Files& files_on_disk();
 class JobOptions {
  public:
   /// Registers JOB and every flag of the job file's keys.
-  void add_to(CommandLine& command_line);
+  void add_to(Form& form);
 
   /// Lets further files follow JOB.
-  void add_more_files(CommandLine& command_line);
+  void add_more_files(Form& form);
 
   /// Lets layouts follow JOB: what is no file but key=value, and whatever comes after the first positional argument.
-  void add_layouts(CommandLine& command_line);
+  void add_layouts(Form& form);
   const std::vector<std::string>& layouts() const { return more_files_; }
   /// Takes JOB for the first of the layouts where it is none: `compare --model M … tp=8 tp=4`.
   void sort_out_layouts();
@@ -49,8 +50,8 @@ class JobOptions {
   void take_layouts(std::vector<std::string>& files);
   const std::optional<std::string>& file() const { return file_; }
   const Files& disk() const { return disk_; }
-  /// What stands in JOB's place is no file but the value of a field.
-  void take_file_for(std::string_view field);
+  /// What stands in JOB's place is the value of a field; `flag` is its name in complaints.
+  void take_file_for(std::string_view field, const std::string& text, const std::string& flag);
   /// load() and read(), with these flags over all.
   LoadedJob load_with(const std::vector<FlagValue>& flags) const;
 
@@ -66,8 +67,8 @@ class JobOptions {
   LoadedJob load() const;
   Job read() const;
   static Job read(const LoadedJob& loaded);
-  /// With --show-config: prints every key, its value and its origin, and returns true; the command is done then.
-  bool show_config(const OutputOptions& output) const;
+  /// With --show-config: every key, its value and its origin, in place of the question's answer.
+  std::optional<Answer> config_answer(const Context& context) const;
   /// For commands of no single job.
   void refuse_show_config(const char* command) const;
 
@@ -98,13 +99,13 @@ std::vector<FlagValue> parse_layout_text(const std::string& text);
 /// --jitter, --straggler, --samples, --seed and --sequence-lengths of `simulate`.
 class VariationOptions {
  public:
-  void add_to(CommandLine& command_line);
+  void add_to(Form& form);
   /// Nothing when neither jitter nor a straggler is asked for. Throws ConfigError on values that make no sense, and on
   /// --samples or --seed without anything to draw.
   std::optional<Variation> variation() const;
 
   /// --sequence-lengths alone, as `memory` has it.
-  void add_lengths_to(CommandLine& command_line);
+  void add_lengths_to(Form& form);
   /// Of the file, in its order: whole numbers, each with *COUNT where it stands for several; or of a distribution, cut
   /// to `longest`.
   std::optional<std::vector<int>> sequence_lengths(int longest) const;

@@ -9,16 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/host/command_line.hpp"
+#include "api/forecast/plan_flags.hpp"
+#include "api/options/job_options.hpp"
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "cli/commands.hpp"
-#include "cli/forecast/plan_flags.hpp"
-#include "cli/options/figure_options.hpp"
-#include "cli/options/job_options.hpp"
-#include "cli/options/output.hpp"
 #include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
 #include "model/units/quantity.hpp"
@@ -265,141 +261,163 @@ std::string write_methods(const std::vector<MethodOnGpus>& all) {
   return dumped(rows, 2) + "\n";
 }
 
-void narrow_to(LaunchProgram program, PlanQuestion& question, bool tells, const Streams& streams) {
-  const std::vector<std::string> left_out = keep_launchable(program, question.job, question.space);
-  if (left_out.empty() || !tells) return;
-  std::fputs(fmt::format("note: not searched, since {} cannot be told: {}\n",
-                         launch_program_names()[static_cast<std::size_t>(program)], fmt::join(left_out, ", "))
-                 .c_str(),
-             streams.err);
-}
-
-// The ranking whole, the front, and the best layouts as forecasts.
-void write_plan_page(const PageOption& page, PlanAnswer& answer) {
-  constexpr std::size_t kMostDrawn = 3;
-  answer.verbose = true;
-  PageParts parts;
-  parts.tables = plan_tables(answer);
-  const std::string& title = parts.tables.front().title;
-  const std::size_t first = title.find('\n');
-  const std::string said = title.substr(0, first);
-  const std::string asked = first == std::string::npos ? "" : title.substr(first + 1);
-  parts.tables.front().title = "Layouts, the best first";
-  parts.figures.push_back({"Layouts found and their Pareto front", plan_svg(answer, {})});
-  std::vector<std::pair<std::string, const Forecast*>> drawn;
-  for (const PlanEntry& entry : answer.ranked) {
-    if (drawn.size() == kMostDrawn) break;
-    drawn.emplace_back(fmt::format("{}: {}", drawn.size() + 1, short_name(entry.planned.layout)), &entry.forecast);
+class Plan final : public Question {
+ public:
+  void declare(Form& form) override {
+    job_.add_to(form);
+    job_.add_more_files(form);
+    flags_.add_to(form);
+    form.place_output({.format_by_ending = true});
+    emit_.add_to(form);
   }
-  const Job& job = answer.ranked.front().forecast.step.job;
-  page.write(fmt::format("Plan: {} on {}", job.model.name, job.cluster.name), asked, said, parts, drawn);
-}
 
-}  // namespace
-
-int run_plan(const Arguments& arguments, const Streams& streams) {
-  return run_plan_among(arguments, Crew(), streams);
-}
-
-int run_plan_among(const Arguments& arguments, const Crew& crew, const Streams& streams) {
-  CommandLine command_line(
-      streams, "plan", "flopcast plan [JOB] [FILE…] [options]",
-      "Ranks every layout of a model on a cluster: tp, cp, pp, vpp, dp, ep, microbatch, schedule, recomputation, ZeRO, "
-      "sequence parallelism and stage split. What the job or a flag says of the layout stays as it is.",
-      {"flopcast plan --model gpt3-175b --cluster 128xdgx-a100-80g --gbs 1536",
-       "flopcast plan --model llama3-70b --cluster 64xdgx-h100 --gbs 1024 --tokens 2T --deadline 45d --price 2.5",
-       "flopcast plan --model gpt3-175b --cluster 64xdgx-a100-80g --gbs 512 --min-gpus",
-       "flopcast plan job.json --tp 8 --schedules 1f1b,interleaved -o plan.json",
-       "flopcast plan job.json --emit torchrun -o train.sh"});
-  JobOptions job;
-  OutputOptions output;
-  PlanFlags flags;
-  EmitOption emit;
-  job.add_to(command_line);
-  job.add_more_files(command_line);
-  flags.add_to(command_line);
-  output.add_to(command_line);
-  emit.add_to(command_line);
-  if (!command_line.parse(arguments)) return 0;
-
-  job.refuse_show_config("plan");
-  const Format format = emit.program() ? output.format() : output.format_of_file();
-  if (emit.program() && output.has_format()) {
-    throw ConfigError(
-        {"--format", "contradicts --emit, whose program sets the format", "", "leave one of the two out"});
+  Answer ask(const Context& context) override {
+    job_.refuse_show_config("plan");
+    program_ = emit_.program();
+    if (program_ && context.format_given) {
+      throw ConfigError(
+          {"--format", "contradicts --emit, whose program sets the format", "", "leave one of the two out"});
+    }
+    flags_.require_one_list(job_.flag("layout.schedule"));
+    loaded_ = job_.load();
+    require_named_cluster(loaded_);
+    question_ = read_question(loaded_.root, loaded_.origins);
+    const Crew alone;
+    const Crew& crew = context.crew != nullptr ? *context.crew : alone;
+    if (flags_.methods()) return methods(crew, context);
+    flags_.apply(question_.space);
+    narrow(crew, context);
+    return search(crew, context) ? answer_of_plan(context) : Answer();
   }
-  flags.require_one_list(job.flag("layout.schedule"));
-  flags.figure().check();
-  const LoadedJob loaded = job.load();
-  require_named_cluster(loaded);
-  PlanQuestion question = read_question(loaded.root, loaded.origins);
-  if (flags.methods()) {
-    std::vector<std::string> others = flags.not_of_methods();
-    if (emit.program()) others.emplace_back("--emit");
+
+ private:
+  Answer methods(const Crew& crew, const Context& context) {
+    std::vector<std::string> others = flags_.not_of_methods(context);
+    if (program_) others.emplace_back("--emit");
     if (!others.empty() || crew.shares) {
       throw ConfigError({"--methods", "compares the best layouts on one to eight GPUs of a node, and is no single plan",
                          "", others.empty() ? "plan alone" : fmt::format("leave out {}", fmt::join(others, ", "))});
     }
-    const std::vector<MethodOnGpus> all = plan_methods(loaded, question.job, flags, job, threaded_for(flags.threads()));
-    output.write({.tables = [&] { return std::vector<Table>{methods_table(all, question.job, flags)}; },
-                  .rows = [&] { return methods_rows(all); },
-                  .json = [&] { return write_methods(all); }},
-                 format);
-    return 0;
+    methods_ = plan_methods(loaded_, question_.job, flags_, job_, threaded_for(flags_.threads()));
+    return {.tables = [this] { return std::vector<Table>{methods_table(methods_, question_.job, flags_)}; },
+            .rows = [this] { return methods_rows(methods_); },
+            .json = [this] { return write_methods(methods_); }};
   }
-  flags.apply(question.space);
-  const std::optional<LaunchProgram> program = emit.program();
-  std::vector<std::string> search_notes;
-  if (program) {
-    narrow_to(*program, question, crew.leads(), streams);
-  } else if (!flags.is_research()) {
-    const bool given = flags.chooses_schedules() || layout_says(loaded, "schedule");
-    const std::vector<std::string> left_out = keep_runnable(question.job, given, question.space);
-    if (!left_out.empty()) {
-      search_notes.push_back(fmt::format("not searched, since {} does not run it: {}; --schedules all for research",
-                                         question.job.training.stack.name, fmt::join(left_out, ", ")));
-    }
-  }
-  const ParallelFor parallel_for = threaded_for(crew.shares && !flags.has_threads() ? 1 : flags.threads());
 
-  PlanAnswer answer;
-  answer.options = flags.options(question.job, job);
-  answer.notes = std::move(search_notes);
-  answer.verbose = flags.verbose();
-  if (const auto endless = endless_run(question.job, answer.options)) {
-    throw NegativeAnswer(fmt::format("error: {}\n  help: {}", endless->problem, endless->help));
+  // To what can be run, and started.
+  void narrow(const Crew& crew, const Context& context) {
+    if (program_) {
+      const std::vector<std::string> left_out = keep_launchable(*program_, question_.job, question_.space);
+      if (left_out.empty() || !crew.leads()) return;
+      context.tell(fmt::format("note: not searched, since {} cannot be told: {}",
+                               launch_program_names()[static_cast<std::size_t>(*program_)], fmt::join(left_out, ", ")));
+      return;
+    }
+    if (flags_.is_research()) return;
+    const bool given = flags_.chooses_schedules() || layout_says(loaded_, "schedule");
+    const std::vector<std::string> left_out = keep_runnable(question_.job, given, question_.space);
+    if (left_out.empty()) return;
+    plan_.notes.push_back(fmt::format("not searched, since {} does not run it: {}; --schedules all for research",
+                                      question_.job.training.stack.name, fmt::join(left_out, ", ")));
   }
-  require_free_nodes(loaded, question.space, answer.options);
-  const std::unique_ptr<PartialRows> rows =
-      crew.shares ? rows_beside(output.file(), loaded.root, "plan", arguments, crew) : nullptr;
-  // Processes share only the first search: their rows hold results for its memory limit.
-  bool shared = rows != nullptr;
-  const auto search = [&](const PlanOptions& options) -> std::optional<SearchResult> {
-    if (std::exchange(shared, false)) return search_together(loaded, question, options, *rows, crew, parallel_for);
-    return search_alone(question, options, parallel_for, streams);
-  };
-  std::optional<SearchResult> found = search_with_room(answer.options, flags.memory_limit(), search, answer.notes);
-  if (!found) return 0;
-  answer.search = std::move(*found);
-  if (answer.search.ranked.empty()) {
-    if (rows) rows->remove();
-    refuse(question, answer, parallel_for);
+
+  // False when another process writes the answer.
+  bool search(const Crew& crew, const Context& context) {
+    const ParallelFor parallel_for = threaded_for(crew.shares && !flags_.has_threads() ? 1 : flags_.threads());
+    plan_.options = flags_.options(question_.job, job_);
+    plan_.verbose = flags_.verbose();
+    if (const auto endless = endless_run(question_.job, plan_.options)) {
+      throw NegativeAnswer(fmt::format("error: {}\n  help: {}", endless->problem, endless->help));
+    }
+    require_free_nodes(loaded_, question_.space, plan_.options);
+    if (crew.shares) rows_ = rows_beside(context.file, loaded_.root, "plan", {context.command}, crew);
+    // Processes share only the first search: their rows hold results for its memory limit.
+    bool shared = rows_ != nullptr;
+    const auto search_once = [&](const PlanOptions& options) -> std::optional<SearchResult> {
+      if (std::exchange(shared, false)) {
+        return search_together(loaded_, question_, options, *rows_, crew, parallel_for);
+      }
+      return search_alone(question_, options, parallel_for, context.streams);
+    };
+    std::optional<SearchResult> found =
+        search_with_room(plan_.options, flags_.memory_limit(), search_once, plan_.notes);
+    if (!found) return false;
+    plan_.search = std::move(*found);
+    if (plan_.search.ranked.empty()) {
+      if (rows_) rows_->remove();
+      refuse(question_, plan_, parallel_for);
+    }
+    plan_.ranked = entries_of(loaded_, plan_.search.ranked, parallel_for);
+    plan_.pareto = entries_of(loaded_, plan_.search.pareto, parallel_for);
+    if (question_.job.failures) check_best_by_simulation(plan_);
+    return true;
   }
-  answer.ranked = entries_of(loaded, answer.search.ranked, parallel_for);
-  answer.pareto = entries_of(loaded, answer.search.pareto, parallel_for);
-  if (question.job.failures) check_best_by_simulation(answer);
-  if (program) {
-    emit.write(launch_file_of(*program, answer), output.file());
-  } else {
-    output.write({.tables = [&] { return plan_tables(answer); },
-                  .rows = [&] { return ranked_table(answer); },
-                  .json = [&] { return write_plan(answer, loaded.root); }},
-                 format);
+
+  Answer answer_of_plan(const Context& context) {
+    Answer answer;
+    if (program_) {
+      answer = EmitOption::answer(launch_file_of(*program_, plan_), context);
+    } else {
+      answer.tables = [this] { return plan_tables(plan_); };
+      answer.rows = [this] { return ranked_table(plan_); };
+      answer.json = [this] { return write_plan(plan_, loaded_.root); };
+    }
+    answer.figure = [this](const FigureStyle& style) { return plan_svg(plan_, style); };
+    answer.page = [this](PageInfo info) { return page(std::move(info)); };
+    answer.files_come_last = true;
+    answer.finish = [this] {
+      if (rows_) rows_->remove();
+    };
+    return answer;
   }
-  if (flags.figure().file()) flags.figure().write(plan_svg(answer, flags.figure().style()));
-  if (flags.page().wanted()) write_plan_page(flags.page(), answer);
-  if (rows) rows->remove();
-  return 0;
+
+  // The ranking whole, the front, and the best layouts as forecasts.
+  std::string page(PageInfo info) {
+    constexpr std::size_t kMostDrawn = 3;
+    plan_.verbose = true;
+    PageParts parts;
+    parts.tables = plan_tables(plan_);
+    const std::string title = std::exchange(parts.tables.front().title, "Layouts, the best first");
+    const std::size_t first = title.find('\n');
+    parts.figures.push_back({"Layouts found and their Pareto front", plan_svg(plan_, {})});
+    std::vector<std::pair<std::string, const Forecast*>> drawn;
+    for (const PlanEntry& entry : plan_.ranked) {
+      if (drawn.size() == kMostDrawn) break;
+      drawn.emplace_back(fmt::format("{}: {}", drawn.size() + 1, short_name(entry.planned.layout)), &entry.forecast);
+    }
+    const Job& job = plan_.ranked.front().forecast.step.job;
+    info.title = fmt::format("Plan: {} on {}", job.model.name, job.cluster.name);
+    info.question = first == std::string::npos ? "" : title.substr(first + 1);
+    info.answer = title.substr(0, first);
+    return forecasts_page(info, drawn, parts);
+  }
+
+  JobOptions job_;
+  PlanFlags flags_;
+  EmitOption emit_;
+
+  std::optional<LaunchProgram> program_;
+  LoadedJob loaded_;
+  PlanQuestion question_;
+  std::unique_ptr<PartialRows> rows_;
+  std::vector<MethodOnGpus> methods_;
+  PlanAnswer plan_;
+};
+
+}  // namespace
+
+QuestionInfo plan_question() {
+  return {"plan",
+          "every layout of a model on a cluster, ranked: which, how many GPUs, how long, what it costs",
+          "flopcast plan [JOB] [FILE…] [options]",
+          "Ranks every layout of a model on a cluster: tp, cp, pp, vpp, dp, ep, microbatch, schedule, recomputation, "
+          "ZeRO, sequence parallelism and stage split. What the job or a flag says of the layout stays as it is.",
+          {"flopcast plan --model gpt3-175b --cluster 128xdgx-a100-80g --gbs 1536",
+           "flopcast plan --model llama3-70b --cluster 64xdgx-h100 --gbs 1024 --tokens 2T --deadline 45d --price 2.5",
+           "flopcast plan --model gpt3-175b --cluster 64xdgx-a100-80g --gbs 512 --min-gpus",
+           "flopcast plan job.json --tp 8 --schedules 1f1b,interleaved -o plan.json",
+           "flopcast plan job.json --emit torchrun -o train.sh"},
+          make_question<Plan>};
 }
 
 }  // namespace flopcast

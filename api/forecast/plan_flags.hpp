@@ -4,10 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "base/host/command_line.hpp"
+#include "api/options/job_options.hpp"
 #include "base/text/words.hpp"
-#include "cli/options/figure_options.hpp"
-#include "cli/options/job_options.hpp"
 #include "planner/plan/plan.hpp"
 
 namespace flopcast {
@@ -15,7 +13,7 @@ namespace flopcast {
 /// The flags of `plan` that are no keys of a job: what is searched, what is wanted, what may go wrong.
 class PlanFlags {
  public:
-  void add_to(CommandLine& command_line);
+  void add_to(Form& form);
   /// Refuses --schedules beside --schedule.
   void require_one_list(const std::optional<std::string>& schedule) const;
   /// Narrows or widens the space by --schedules and --wide.
@@ -28,12 +26,10 @@ class PlanFlags {
   bool verbose() const { return verbose_; }
   bool methods() const { return methods_; }
   /// The flags given that --methods, which fixes the GPUs and shows the best layouts alone, has no use for.
-  std::vector<std::string> not_of_methods() const;
+  std::vector<std::string> not_of_methods(const Context& context) const;
   /// Throws ConfigError on flags that contradict each other, or that need tokens or a price the job does not have.
   PlanOptions options(const Job& job, const JobOptions& asked) const;
   int threads() const;
-  const FigureOptions& figure() const { return figure_; }
-  const PageOption& page() const { return page_; }
   bool has_threads() const { return threads_.has_value(); }
 
  private:
@@ -48,8 +44,6 @@ class PlanFlags {
   std::optional<std::string> deadline_;
   std::optional<std::string> budget_;
   std::optional<int> threads_;
-  FigureOptions figure_;
-  PageOption page_;
   std::optional<std::string> headroom_;
   bool verbose_ = false;
   bool min_gpus_ = false;

@@ -4,12 +4,10 @@
 #include <cstdlib>
 #include <set>
 
-#include "base/host/command_line.hpp"
+#include "api/options/job_options.hpp"
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "cli/commands.hpp"
-#include "cli/options/job_options.hpp"
 #include "model/job/read_job.hpp"
 #include "model/partition/partition.hpp"
 #include "model/units/quantity.hpp"
@@ -253,54 +251,57 @@ void check_combination(const PlannerFlags& flags, const JobOptions& job) {
   belongs(flags.fewer, graph, "--fewer", "--graph");
 }
 
-void add_to(CommandLine& command_line, PlannerFlags& flags) {
-  command_line.begin_group("Bare costs");
-  command_line.add_option("--costs", flags.costs, "T,T,…", "time of each layer, in any unit");
-  command_line.add_option("--stages", flags.stages, "N", "stages to split them into");
-  command_line.begin_group("PipeDream's planner");
-  command_line.add_option("--graph", flags.graph, "FILE", "a profile as PipeDream's graph.txt");
-  command_line.add_option("--workers", flags.workers, "N[xN…]",
-                          "workers of each level of the network, innermost first");
-  command_line.add_option("--bandwidth", flags.bandwidth, "RATE[,…]", "of each level");
-  command_line.add_option("--rules", flags.rules, "RULES",
-                          "paper (default) or code: what the published optimizer does");
-  command_line.add_option("--memory", flags.memory, "SIZE", "of a worker; unlimited when not given");
-  command_line.add_option("--activation-compression", flags.compression, "RATIO",
-                          "divides what cuts send; the code's rules count activations only with it");
-  command_line.add_flag("--straight", flags.straight, "no replication");
-  command_line.add_flag("--fewer", flags.fewer, "leave workers idle where that is faster");
-}
+class Partition final : public Question {
+ public:
+  void declare(Form& form) override {
+    form.begin_group("Bare costs");
+    form.add_option("--costs", flags_.costs, "T,T,…", "time of each layer, in any unit");
+    form.add_option("--stages", flags_.stages, "N", "stages to split them into");
+    form.begin_group("PipeDream's planner");
+    form.add_option("--graph", flags_.graph, "FILE", "a profile as PipeDream's graph.txt");
+    form.add_option("--workers", flags_.workers, "N[xN…]", "workers of each level of the network, innermost first");
+    form.add_option("--bandwidth", flags_.bandwidth, "RATE[,…]", "of each level");
+    form.add_option("--rules", flags_.rules, "RULES", "paper (default) or code: what the published optimizer does");
+    form.add_option("--memory", flags_.memory, "SIZE", "of a worker; unlimited when not given");
+    form.add_option("--activation-compression", flags_.compression, "RATIO",
+                    "divides what cuts send; the code's rules count activations only with it");
+    form.add_flag("--straight", flags_.straight, "no replication");
+    form.add_flag("--fewer", flags_.fewer, "leave workers idle where that is faster");
+    form.begin_group("Options");
+    job_.add_to(form);
+    form.place_output();
+  }
+
+  Answer ask(const Context& context) override {
+    check_combination(flags_, job_);
+    const bool of_job = !flags_.costs && !flags_.graph;
+    if (std::optional<Answer> config = of_job ? job_.config_answer(context) : std::nullopt) return std::move(*config);
+    partition_ = flags_.costs   ? answer_for_costs(flags_)
+                 : flags_.graph ? answer_for_graph(flags_)
+                                : answer_for_job(job_.read());
+    return {.tables = [this] { return std::vector<Table>{partition_table(partition_)}; },
+            .json = [this] { return write_partition(partition_); }};
+  }
+
+ private:
+  PlannerFlags flags_;
+  JobOptions job_;
+  PartitionAnswer partition_;
+};
 
 }  // namespace
 
-int run_partition(const Arguments& arguments, const Streams& streams) {
-  CommandLine command_line(
-      streams, "partition",
+QuestionInfo partition_question() {
+  return {
+      "partition",
+      "which layers go to which pipeline stage",
       "flopcast partition (JOB | --costs T,T,… --stages N | --graph FILE --workers N --bandwidth RATE) [options]",
       "Layers to pipeline stages: a job's by the real costs of its stages and a simulation, bare costs by the exact "
       "min-max split, a PipeDream profile by its planner, with replication.",
       {"flopcast partition --model llama3-8b --cluster 1xdgx-h100 --pp 8 --gbs 32",
        "flopcast partition --costs 3,1,4,1,5,9,2,6 --stages 3",
-       "flopcast partition --graph vgg16.graph.txt --workers 4x2 --bandwidth 10GB/s,1GB/s --memory 16GB"});
-  PlannerFlags flags;
-  JobOptions job;
-  OutputOptions output;
-  add_to(command_line, flags);
-  command_line.begin_group("Options");
-  job.add_to(command_line);
-  output.add_to(command_line);
-  if (!command_line.parse(arguments)) return 0;
-
-  const Format format = output.format();
-  check_combination(flags, job);
-  if (!flags.costs && !flags.graph && job.show_config(output)) return 0;
-  const PartitionAnswer answer = flags.costs   ? answer_for_costs(flags)
-                                 : flags.graph ? answer_for_graph(flags)
-                                               : answer_for_job(job.read());
-  output.write({.tables = [&] { return std::vector<Table>{partition_table(answer)}; },
-                .json = [&] { return write_partition(answer); }},
-               format);
-  return 0;
+       "flopcast partition --graph vgg16.graph.txt --workers 4x2 --bandwidth 10GB/s,1GB/s --memory 16GB"},
+      make_question<Partition>};
 }
 
 }  // namespace flopcast

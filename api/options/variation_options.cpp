@@ -1,4 +1,4 @@
-#include "cli/options/job_options.hpp"
+#include "api/options/job_options.hpp"
 
 #include <fmt/format.h>
 
@@ -127,20 +127,20 @@ std::uint64_t seed_of(const std::string& text) {
 
 }  // namespace
 
-void VariationOptions::add_to(CommandLine& command_line) {
-  command_line.begin_group("Doubt");
-  command_line.add_option("--jitter", jitter_, "SHARE", "passes vary by so much (3%): the step time's distribution");
-  command_line.add_option("--straggler", stragglers_, "WHO:FACTOR",
-                          "a device that computes slower: rank 3:1.2, or by chance 0.1%:1.5; repeatable");
-  command_line.add_option("--samples", samples_, "N", "steps to draw (default 1000)");
-  command_line.add_option("--seed", seed_, "S", "of the drawing (default 1)");
-  add_lengths_to(command_line);
+void VariationOptions::add_to(Form& form) {
+  form.begin_group("Doubt");
+  form.add_option("--jitter", jitter_, "SHARE", "passes vary by so much (3%): the step time's distribution");
+  form.add_option("--straggler", stragglers_, "WHO:FACTOR",
+                  "a device that computes slower: rank 3:1.2, or by chance 0.1%:1.5; repeatable");
+  form.add_option("--samples", samples_, "N", "steps to draw (default 1000)");
+  form.add_option("--seed", seed_, "S", "of the drawing (default 1)");
+  add_lengths_to(form);
 }
 
-void VariationOptions::add_lengths_to(CommandLine& command_line) {
-  command_line.add_option("--sequence-lengths", lengths_, "FILE",
-                          "lengths of the samples: what padding wastes, and the step with them packed; 512 2048*3 …, "
-                          "or lognormal:MEDIAN:SIGMA, uniform:LOW:HIGH");
+void VariationOptions::add_lengths_to(Form& form) {
+  form.add_option("--sequence-lengths", lengths_, "FILE",
+                  "lengths of the samples: what padding wastes, and the step with them packed; 512 2048*3 …, "
+                  "or lognormal:MEDIAN:SIGMA, uniform:LOW:HIGH");
 }
 
 std::optional<Variation> VariationOptions::variation() const {

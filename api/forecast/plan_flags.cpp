@@ -1,4 +1,4 @@
-#include "cli/forecast/plan_flags.hpp"
+#include "api/forecast/plan_flags.hpp"
 
 #include <fmt/format.h>
 
@@ -29,31 +29,31 @@ double seconds_of(const char* flag, const std::string& text) {
 
 }  // namespace
 
-void PlanFlags::add_to(CommandLine& command_line) {
-  command_line.begin_group("Question");
-  command_line.add_option("--objective", objective_, "KIND",
-                          "time (default), cost, gpus or energy; all but time try every number of nodes");
-  command_line.add_flag("--min-gpus", min_gpus_, "the fewest nodes that fit: objective gpus, from 1 node on");
-  command_line.add_option("--max-gpus", max_gpus_, "N", "try every number of nodes up to so many GPUs");
-  command_line.add_option("--deadline", deadline_, "TIME", "the run is done by then: 45d (needs --tokens)");
-  command_line.add_option("--budget", budget_, "DOLLARS", "the run costs no more: 200K (needs --tokens and --price)");
-  command_line.add_flag("--methods", methods_,
-                        "which method of fine-tuning fits one to eight GPUs of a node, side by side: the best layouts");
-  command_line.begin_group("Search");
-  command_line.add_option("--schedules", schedules_, "A,B,…",
-                          "pipeline schedules to choose from; all: also those that the stack does not run");
-  command_line.add_option("--headroom", headroom_, "SHARE",
-                          "memory left free on each GPU (default 5%, or less where nothing fits so)");
-  command_line.add_flag("--wide", wide_, "uneven chunks and lighter first and last stages too");
-  command_line.add_flag("--whole-front", whole_front_,
-                        "the Pareto front without end, not only within 10 % of the best; takes longer");
-  command_line.add_option("--top", top_, "N", "layouts to rank (default 10)");
-  command_line.add_option("--threads", threads_, "N", "threads (default: one for each core)");
-  figure_.add_to(command_line, "draw the layouts found and their Pareto front");
-  page_.add_to(command_line);
-  command_line.add_flag("--verbose,-v", verbose_, "the rejected layouts and the rules of thumb, too");
-  command_line.begin_group("Interruptions");
-  command_line.add_flag("--no-failures", no_failures_, "days as if nothing ever failed");
+void PlanFlags::add_to(Form& form) {
+  form.begin_group("Question");
+  form.add_option("--objective", objective_, "KIND",
+                  "time (default), cost, gpus or energy; all but time try every number of nodes");
+  form.add_flag("--min-gpus", min_gpus_, "the fewest nodes that fit: objective gpus, from 1 node on");
+  form.add_option("--max-gpus", max_gpus_, "N", "try every number of nodes up to so many GPUs");
+  form.add_option("--deadline", deadline_, "TIME", "the run is done by then: 45d (needs --tokens)");
+  form.add_option("--budget", budget_, "DOLLARS", "the run costs no more: 200K (needs --tokens and --price)");
+  form.add_flag("--methods", methods_,
+                "which method of fine-tuning fits one to eight GPUs of a node, side by side: the best layouts");
+  form.begin_group("Search");
+  form.add_option("--schedules", schedules_, "A,B,…",
+                  "pipeline schedules to choose from; all: also those that the stack does not run");
+  form.add_option("--headroom", headroom_, "SHARE",
+                  "memory left free on each GPU (default 5%, or less where nothing fits so)");
+  form.add_flag("--wide", wide_, "uneven chunks and lighter first and last stages too");
+  form.add_flag("--whole-front", whole_front_,
+                "the Pareto front without end, not only within 10 % of the best; takes longer");
+  form.add_option("--top", top_, "N", "layouts to rank (default 10)");
+  form.add_option("--threads", threads_, "N", "threads (default: one for each core)");
+  form.place_figure("draw the layouts found and their Pareto front");
+  form.place_page();
+  form.add_flag("--verbose,-v", verbose_, "the rejected layouts and the rules of thumb, too");
+  form.begin_group("Interruptions");
+  form.add_flag("--no-failures", no_failures_, "days as if nothing ever failed");
 }
 
 void PlanFlags::require_one_list(const std::optional<std::string>& schedule) const {
@@ -79,10 +79,10 @@ void PlanFlags::apply(SearchSpace& space) const {
   }
 }
 
-std::vector<std::string> PlanFlags::not_of_methods() const {
+std::vector<std::string> PlanFlags::not_of_methods(const Context& context) const {
   std::vector<std::string> given;
   for (const auto& [there, flag] :
-       {std::pair(figure_.file().has_value(), "--svg"), std::pair(page_.wanted(), "--html"),
+       {std::pair(context.has_figure, "--svg"), std::pair(context.has_page, "--html"),
         std::pair(max_gpus_.has_value(), "--max-gpus"), std::pair(min_gpus_, "--min-gpus"),
         std::pair(objective_ == "gpus", "--objective gpus"), std::pair(top_.has_value(), "--top"),
         std::pair(whole_front_, "--whole-front"), std::pair(verbose_, "--verbose")}) {

@@ -5,12 +5,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/host/command_line.hpp"
+#include "api/options/job_options.hpp"
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
-#include "cli/commands.hpp"
-#include "cli/options/job_options.hpp"
-#include "cli/options/output.hpp"
 #include "model/config/document.hpp"
 #include "model/cost/compute.hpp"
 #include "model/job/typed_words.hpp"
@@ -253,45 +250,59 @@ Explanation require(const std::vector<Explanation>& explanations, const std::str
                                   : fmt::format("did you mean {}? see: flopcast explain", fmt::join(near, " or "))});
 }
 
+class Explain final : public Question {
+ public:
+  void declare(Form& form) override {
+    form.add_positional("TERM", term_, "such as bubble, mfu, zero, \"weight stashing\"; without it, all terms");
+    job_.add_to(form);
+    form.place_output();
+  }
+
+  Answer ask(const Context& context) override {
+    if (std::optional<Answer> config = job_.config_answer(context)) return std::move(*config);
+    const std::vector<Explanation> explanations = read_explanations();
+    if (!term_) return {.tables = [list = term_list(explanations)] { return std::vector<Table>{list}; }};
+    explanation_ = require(explanations, *term_);
+    yours_ = sentences_of_job();
+    Answer answer{.tables = [this] { return std::vector<Table>{as_table({&explanation_}, yours_)}; },
+                  .json = [this] { return dumped(as_json(explanation_, yours_), 2); }};
+    if (context.format == Format::kTable) {
+      answer.text = [this, width = context.style.width] { return as_text(explanation_, yours_, width); };
+    }
+    return answer;
+  }
+
+ private:
+  std::vector<std::string> sentences_of_job() const {
+    if (!job_.names_a_job() && !job_.given().empty()) {
+      throw ConfigError({job_.given().front()->flag, "needs a job", "", "give JOB or --model and --cluster"});
+    }
+    std::vector<std::string> sentences;
+    if (!job_.names_a_job()) return sentences;
+    const JobNumbers numbers = explain_numbers(forecast(job_.read(), read_file));
+    for (const std::string& sentence : explanation_.yours) {
+      std::string line = put_in(sentence, numbers);
+      if (!line.empty()) sentences.push_back(std::move(line));
+    }
+    return sentences;
+  }
+
+  std::optional<std::string> term_;
+  JobOptions job_;
+
+  Explanation explanation_;
+  std::vector<std::string> yours_;
+};
+
 }  // namespace
 
-int run_explain(const Arguments& arguments, const Streams& streams) {
-  CommandLine command_line(streams, "explain", "flopcast explain [TERM] [JOB] [options]",
-                           "A term with its formula and source, and with a job's own numbers put in.",
-                           {"flopcast explain", "flopcast explain bubble", "flopcast explain mfu job.json --tp 4"});
-  std::optional<std::string> term;
-  JobOptions job;
-  OutputOptions output;
-  command_line.add_positional("TERM", term, "such as bubble, mfu, zero, \"weight stashing\"; without it, all terms");
-  job.add_to(command_line);
-  output.add_to(command_line);
-  if (!command_line.parse(arguments)) return 0;
-  const Format format = output.format();
-  if (job.show_config(output)) return 0;
-  const std::vector<Explanation> explanations = read_explanations();
-  if (!term) {
-    output.write({term_list(explanations)});
-    return 0;
-  }
-  const Explanation explanation = require(explanations, *term);
-  std::vector<std::string> yours;
-  if (job.names_a_job()) {
-    const JobNumbers numbers = explain_numbers(forecast(job.read(), read_file));
-    for (const std::string& sentence : explanation.yours) {
-      const std::string line = put_in(sentence, numbers);
-      if (!line.empty()) yours.push_back(line);
-    }
-  } else if (!job.given().empty()) {
-    throw ConfigError({job.given().front()->flag, "needs a job", "", "give JOB or --model and --cluster"});
-  }
-  if (format == Format::kTable) {
-    output.write(as_text(explanation, yours, output.style().width));
-    return 0;
-  }
-  output.write({.tables = [&] { return std::vector<Table>{as_table({&explanation}, yours)}; },
-                .json = [&] { return dumped(as_json(explanation, yours), 2); }},
-               format);
-  return 0;
+QuestionInfo explain_question() {
+  return {"explain",
+          "a term, its formula and its source, with your job's numbers",
+          "flopcast explain [TERM] [JOB] [options]",
+          "A term with its formula and source, and with a job's own numbers put in.",
+          {"flopcast explain", "flopcast explain bubble", "flopcast explain mfu job.json --tp 4"},
+          make_question<Explain>};
 }
 
 }  // namespace flopcast

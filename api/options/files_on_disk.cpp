@@ -1,4 +1,4 @@
-#include "cli/options/job_options.hpp"
+#include "api/options/job_options.hpp"
 
 #include <fmt/format.h>
 
@@ -191,7 +191,7 @@ nlohmann::json toml_values(std::string_view /*text*/, std::string_view file) {
 #endif
 
 std::string FilesOnDisk::read(const std::string& path) const {
-  std::string text = read_input(streams_, path);
+  std::string text = flopcast::read_input(streams_, path);
   if (path != kStandardInput) note_input(path);
   return text;
 }

@@ -1,15 +1,15 @@
-#include "cli/schedule/options.hpp"
+#include "api/schedule/options.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>
 
+#include "api/options/job_options.hpp"
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "cli/options/job_options.hpp"
 #include "model/job/typed_words.hpp"
 #include "sim/cells/cell.hpp"
 #include "sim/program/validate.hpp"
@@ -57,12 +57,12 @@ std::vector<int> parse_replicas(const std::string& text) {
 
 }  // namespace
 
-void add_number_options(CommandLine& command_line, ScheduleNumbers& numbers) {
-  command_line.add_option("--pp", numbers.pipeline_ranks, "N", "pipeline ranks");
-  command_line.add_option("--microbatches,-m,--mb", numbers.microbatches, "N", "microbatches");
-  command_line.add_option("--vpp,--chunks", numbers.chunks, "N", "stages per rank");
+void add_number_options(Form& form, ScheduleNumbers& numbers) {
+  form.add_option("--pp", numbers.pipeline_ranks, "N", "pipeline ranks");
+  form.add_option("--microbatches,-m,--mb", numbers.microbatches, "N", "microbatches");
+  form.add_option("--vpp,--chunks", numbers.chunks, "N", "stages per rank");
   for (const ScheduleNumber& number : schedule_numbers()) {
-    command_line.add_option(std::string(number.flag), numbers.request.*number.request, "N", std::string(number.help));
+    form.add_option(std::string(number.flag), numbers.request.*number.request, "N", std::string(number.help));
   }
 }
 
@@ -111,14 +111,13 @@ Program generate_named_schedule(const std::string& name, const ScheduleNumbers& 
   return times ? generate_schedule(info, request, times) : generate_schedule(info, request);
 }
 
-void ScheduleOptions::add_to(CommandLine& command_line) {
-  streams_ = command_line.streams();
-  command_line.add_positional("FILE", file_, "schedule as CSV: one line a rank, cells such as 2F0");
-  command_line.begin_group("Schedule");
-  command_line.add_option("--schedule", schedule_, "NAME[:V]", "generate this one (see: flopcast schedule list)");
-  add_number_options(command_line, numbers_);
-  command_line.add_option("--replicas", numbers_.replicas, "N,N,…", std::string(kReplicasHelp));
-  command_line.add_option("--chains", chains_, "A-B,C-D", "stage ranges of a bidirectional schedule in FILE");
+void ScheduleOptions::add_to(Form& form) {
+  form.add_positional("FILE", file_, "schedule as CSV: one line a rank, cells such as 2F0");
+  form.begin_group("Schedule");
+  form.add_option("--schedule", schedule_, "NAME[:V]", "generate this one (see: flopcast schedule list)");
+  add_number_options(form, numbers_);
+  form.add_option("--replicas", numbers_.replicas, "N,N,…", std::string(kReplicasHelp));
+  form.add_option("--chains", chains_, "A-B,C-D", "stage ranges of a bidirectional schedule in FILE");
 }
 
 ScheduleRequest ScheduleOptions::request() const {
@@ -182,18 +181,18 @@ Program read_schedule_file(const std::string& path, const std::optional<std::str
   return compute_of(written);
 }
 
-CellProgram ScheduleOptions::cell_program() const {
+CellProgram ScheduleOptions::cell_program(const Streams& streams) const {
   refuse_contradictions();
-  return file() ? read_cell_file(*file(), chains_, streams_) : as_cells(generate(*schedule_, {}));
+  return file() ? read_cell_file(*file(), chains_, streams) : as_cells(generate(*schedule_, {}));
 }
 
-Program ScheduleOptions::program() const {
-  return program({});
+Program ScheduleOptions::program(const Streams& streams) const {
+  return program({}, streams);
 }
 
-Program ScheduleOptions::program(const TimesOfStages& times) const {
+Program ScheduleOptions::program(const TimesOfStages& times, const Streams& streams) const {
   refuse_contradictions();
-  return file() ? read_schedule_file(*file(), chains_, streams_) : generate(*schedule_, times);
+  return file() ? read_schedule_file(*file(), chains_, streams) : generate(*schedule_, times);
 }
 
 void ScheduleOptions::refuse_contradictions() const {

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
+#include "api/schedule/options.hpp"
 #include "base/host/command_line.hpp"
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "cli/commands.hpp"
 #include "cli/options/output.hpp"
-#include "cli/schedule/options.hpp"
 #include "planner/tables/tables.hpp"
 
 namespace flopcast {
@@ -104,46 +104,56 @@ std::vector<Table> tables_of(const ScheduleComparison& comparison, bool semantic
   return tables;
 }
 
+class ScheduleCompare final : public Question {
+ public:
+  void declare(Form& form) override {
+    form.begin_group("Schedules");
+    form.add_option("--schedule", options_.schedules, "A,B,…",
+                    "compare these, file:PATH among them (see: flopcast schedule list)");
+    add_number_options(form, options_.list.numbers);
+    form.add_option("--replicas", options_.list.numbers.replicas, "N,N,…", std::string(kReplicasHelp));
+    form.add_option("--chains", options_.list.chains, "A-B,C-D", "stage ranges of bidirectional schedules in files");
+    form.begin_group("Comparison");
+    form.add_option("--at-memory", options_.memory, "N", std::string(kAtMemoryHelp));
+    form.add_option("--columns", options_.columns, "WHICH",
+                    "figures (default), or semantics: updates, memory, where to use");
+    options_.times.add_to(form);
+    form.place_output();
+  }
+
+  Answer ask(const Context& context) override {
+    const bool semantics = wants_semantics(options_);
+    comparison_ = compare(options_, context.streams);
+    const Format format = context.format;
+    // One table holds the refused among its rows.
+    const auto rows = [this, semantics, format] {
+      return comparison_.memory ? memory_table(comparison_)
+             : semantics        ? semantics_table(comparison_, format)
+                                : figures_table(comparison_, format);
+    };
+    return {.tables = [this, semantics, format] { return tables_of(comparison_, semantics, format); },
+            .rows = rows,
+            .json = [this] { return write_comparison(comparison_); }};
+  }
+
+ private:
+  CompareOptions options_;
+  ScheduleComparison comparison_;
+};
+
 }  // namespace
 
-int run_schedule_compare(const Arguments& arguments, const Streams& streams) {
-  CommandLine command_line(
-      streams, "schedule compare", "flopcast schedule compare [--schedule A,B,…] --pp P --microbatches M [options]",
-      "The same ranks, microbatches and times under several schedules; without --schedule, under all that accept them. "
-      "A rank takes 1 for its forward and 2 for its backward pass, spread over its chunks, unless times are given.",
-      {"flopcast schedule compare --pp 4 --microbatches 8",
-       "flopcast schedule compare --schedule gpipe,1f1b --pp 4 --microbatches 32 --p2p 0.2 --at-memory 4",
-       "flopcast schedule compare --schedule gpipe,1f1b,pipedream,pipedream-2bw --pp 4 -m 8 --columns semantics"});
-  CompareOptions options;
-  OutputOptions output;
-  command_line.begin_group("Schedules");
-  command_line.add_option("--schedule", options.schedules, "A,B,…",
-                          "compare these, file:PATH among them (see: flopcast schedule list)");
-  add_number_options(command_line, options.list.numbers);
-  command_line.add_option("--replicas", options.list.numbers.replicas, "N,N,…", std::string(kReplicasHelp));
-  command_line.add_option("--chains", options.list.chains, "A-B,C-D",
-                          "stage ranges of bidirectional schedules in files");
-  command_line.begin_group("Comparison");
-  command_line.add_option("--at-memory", options.memory, "N", std::string(kAtMemoryHelp));
-  command_line.add_option("--columns", options.columns, "WHICH",
-                          "figures (default), or semantics: updates, memory, where to use");
-  options.times.add_to(command_line);
-  output.add_to(command_line);
-  if (!command_line.parse(arguments)) return 0;
-  const Format format = output.format();
-  const bool semantics = wants_semantics(options);
-  const ScheduleComparison comparison = compare(options, streams);
-  // One table holds the refused among its rows.
-  const auto rows = [&] {
-    return comparison.memory ? memory_table(comparison)
-           : semantics       ? semantics_table(comparison, format)
-                             : figures_table(comparison, format);
-  };
-  output.write({.tables = [&] { return tables_of(comparison, semantics, format); },
-                .rows = rows,
-                .json = [&] { return write_comparison(comparison); }},
-               format);
-  return 0;
+QuestionInfo schedule_compare_question() {
+  return {"schedule compare",
+          "the same request under several schedules",
+          "flopcast schedule compare [--schedule A,B,…] --pp P --microbatches M [options]",
+          "The same ranks, microbatches and times under several schedules; without --schedule, under all that accept "
+          "them. A rank takes 1 for its forward and 2 for its backward pass, spread over its chunks, unless times are "
+          "given.",
+          {"flopcast schedule compare --pp 4 --microbatches 8",
+           "flopcast schedule compare --schedule gpipe,1f1b --pp 4 --microbatches 32 --p2p 0.2 --at-memory 4",
+           "flopcast schedule compare --schedule gpipe,1f1b,pipedream,pipedream-2bw --pp 4 -m 8 --columns semantics"},
+          make_question<ScheduleCompare>};
 }
 
 }  // namespace flopcast

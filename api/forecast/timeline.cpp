@@ -4,15 +4,15 @@
 #include <cmath>
 #include <cstddef>
 
+#include "api/options/job_options.hpp"
+#include "api/schedule/options.hpp"
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "cli/commands.hpp"
-#include "cli/options/job_options.hpp"
 #include "cli/options/output.hpp"
-#include "cli/schedule/options.hpp"
 #include "planner/tables/tables.hpp"
 #include "reports/timeline/writers.hpp"
 #include "sim/files/timeline_file.hpp"
@@ -161,9 +161,7 @@ Table span_table(const std::vector<Timeline>& timelines) {
   return table;
 }
 
-std::string rendered(const std::vector<Timeline>& timelines, Format format, const Terminal& terminal) {
-  if (format == Format::kJson) return write_timelines(timelines);
-  if (format != Format::kTable) return write_table(span_table(timelines), format);
+std::string drawn(const std::vector<Timeline>& timelines, const Terminal& terminal) {
   std::string text;
   for (const Timeline& timeline : timelines) {
     TerminalOptions options;
@@ -175,106 +173,123 @@ std::string rendered(const std::vector<Timeline>& timelines, Format format, cons
   return text;
 }
 
-}  // namespace
-
-namespace {
-
 // Cells such as 0F0, and no object of a job.
 bool is_schedule_csv(const std::string& text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string::npos && text[first] != '{' && text.find(',') < text.find('\n');
 }
 
-// A CSV in place of JOB is a schedule's rows.
-Arguments with_schedule_files(const Arguments& arguments, const Streams& streams) {
-  Arguments meant;
-  for (std::size_t at = 0; at < arguments.size(); ++at) {
-    const bool is_value = at > 0 && !arguments[at - 1].empty() && arguments[at - 1].front() == '-';
-    const bool names_rows = arguments[at] == kStandardInput
-                                ? is_schedule_csv(read_input(streams, arguments[at]))
-                                : arguments[at].ends_with(".csv") && arguments[at].front() != '-';
-    const bool is_rows = names_rows && !is_value;
-    if (is_rows) meant.emplace_back("--schedule");
-    meant.push_back(is_rows ? "file:" + arguments[at] : arguments[at]);
+class TimelineQuestion final : public Question {
+ public:
+  void declare(Form& form) override {
+    job_.add_to(form);
+    form.begin_group("Schedule without a job (with --pp, --vpp, --group, --schedule A,B,…)");
+    form.add_option("--microbatches,-m,--mb", bare_options_.microbatches, "N", "microbatches");
+    form.add_option("--replicas", bare_options_.replicas, "N,N,…", std::string(kReplicasHelp));
+    form.add_option("--at-memory", bare_options_.memory, "N", std::string(kAtMemoryHelp));
+    bare_options_.times.add_to(form);
+    form.begin_group("Months (with --failures)");
+    form.add_flag("--life", draws_life_, "draw the median run of months instead of a step");
+    form.place_output();
+    form.place_drawing();
+    form.place_figure("write the timeline as a figure");
+    form.place_page("write a report to look at: one file, loads nothing");
+    form.place_trace("write the timeline as a trace for ui.perfetto.dev");
   }
-  return meant;
-}
 
-std::string life_of(const JobOptions& options, Format format, const Terminal& terminal, bool wants_files) {
-  if (format != Format::kTable || wants_files) {
-    throw ConfigError({"--life", "is drawn in a terminal only", "", "flopcast simulate --life FILE.svg or FILE.html"});
+  Answer ask(const Context& context) override {
+    if (std::optional<Answer> config = job_.config_answer(context)) return std::move(*config);
+    take_rows_for_schedule(context.streams);
+    if (!job_.names_a_job()) return bare_answer(context);
+    bare_options_.refuse_all();
+    if (draws_life_) return life_answer(context);
+    forecast_ = forecast(job_.read(), read_file);
+    timelines_ = {forecast_.timeline};
+    Answer answer = answer_of_timelines(context);
+    add_timeline_files(
+        forecast_, [this] { return PageParts{.advice = advice_on(forecast_, read_file)}; }, answer);
+    return answer;
   }
-  Forecast answer = forecast(options.read(), read_file);
-  const std::optional<RunLife> life = add_run(answer, WithOptions::kNo);
-  if (!life) {
-    throw ConfigError(
-        {"--life", answer.step.job.failures ? "there is no run to draw: it never finishes" : "there is no run to draw",
-         "", "give --failures NAME, such as llama3"});
+
+ private:
+  // A CSV in place of JOB is a schedule's rows.
+  void take_rows_for_schedule(const Streams& streams) {
+    const std::optional<std::string>& file = job_.file();
+    if (!file) return;
+    const bool is_rows =
+        *file == kStandardInput ? is_schedule_csv(read_input(streams, *file)) : file->ends_with(".csv");
+    if (is_rows) job_.take_file_for("layout.schedule", "file:" + *file, "--schedule");
   }
-  TerminalOptions drawing;
-  drawing.width = terminal.width;
-  drawing.ascii = terminal.ascii;
-  return draw_life(*life, answer.step.job.model.name + " on " + answer.step.job.cluster.name, drawing);
-}
 
-}  // namespace
+  Answer answer_of_timelines(const Context& context) {
+    Answer answer{.tables = [this] { return std::vector<Table>{span_table(timelines_)}; },
+                  .json = [this] { return write_timelines(timelines_); }};
+    if (context.format == Format::kTable)
+      answer.text = [this, &context] { return drawn(timelines_, context.terminal); };
+    return answer;
+  }
 
-int run_timeline(const Arguments& arguments, const Streams& streams) {
-  CommandLine command_line(streams, "timeline",
-                           "flopcast timeline (JOB | --pp P --microbatches M --schedule A,B,…) [options]",
-                           "Draws what every pipeline rank does when. Without a job a rank takes 1 for its forward and "
-                           "2 for its backward pass, "
-                           "spread over its chunks, unless times are given.",
-                           {"flopcast timeline --pp 4 --microbatches 8 --schedule gpipe,1f1b,interleaved:2",
-                            "flopcast timeline job.json --svg timeline.svg",
-                            "flopcast timeline --pp 4 -m 8 --schedule 1f1b --p2p 0.5 --format csv"});
-  JobOptions job;
-  BareOptions bare_options;
-  OutputOptions output;
-  DrawingOptions drawing;
-  TimelineFiles files;
-  bool draws_life = false;
-  job.add_to(command_line);
-  command_line.begin_group("Schedule without a job (with --pp, --vpp, --group, --schedule A,B,…)");
-  command_line.add_option("--microbatches,-m,--mb", bare_options.microbatches, "N", "microbatches");
-  command_line.add_option("--replicas", bare_options.replicas, "N,N,…", std::string(kReplicasHelp));
-  command_line.add_option("--at-memory", bare_options.memory, "N", std::string(kAtMemoryHelp));
-  bare_options.times.add_to(command_line);
-  command_line.begin_group("Months (with --failures)");
-  command_line.add_flag("--life", draws_life, "draw the median run of months instead of a step");
-  output.add_to(command_line);
-  drawing.add_to(command_line);
-  files.add_to(command_line);
-  if (!command_line.parse(with_schedule_files(arguments, streams))) return 0;
-
-  const Format format = output.format();
-  if (job.show_config(output)) return 0;
-  files.check();
-  const Terminal terminal = drawing.terminal();
-  if (!job.names_a_job()) {
-    if (draws_life) throw ConfigError({"--life", "needs a job", "", "give JOB with failures, or --failures NAME"});
-    require_memory(bare_options.memory);
-    if (bare_options.memory && format != Format::kTable) {
+  Answer bare_answer(const Context& context) {
+    if (draws_life_) throw ConfigError({"--life", "needs a job", "", "give JOB with failures, or --failures NAME"});
+    require_memory(bare_options_.memory);
+    const bool draws = context.format == Format::kTable;
+    if (bare_options_.memory && !draws) {
       throw ConfigError({"--at-memory", "stands below the drawing, in a terminal only", "",
                          "flopcast schedule compare --at-memory writes every format"});
     }
-    BareTimelines bare = bare_timelines(list_of(job, bare_options), bare_options, streams);
-    files.write(bare.timelines);
-    const std::string figures = format == Format::kTable ? compared(bare.comparison, table_style(streams)) : "";
-    output.write(rendered(bare.timelines, format, terminal) + figures);
-    return 0;
+    BareTimelines bare = bare_timelines(list_of(job_, bare_options_), bare_options_, context.streams);
+    timelines_ = std::move(bare.timelines);
+    comparison_ = std::move(bare.comparison);
+    Answer answer = answer_of_timelines(context);
+    if (draws) {
+      answer.text = [this, &context] {
+        return drawn(timelines_, context.terminal) + compared(comparison_, context.style);
+      };
+    }
+    add_timeline_files(timelines_, answer);
+    return answer;
   }
-  bare_options.refuse_all();
-  if (draws_life) {
-    output.write(life_of(job, format, terminal, files.wanted()));
-    return 0;
+
+  Answer life_answer(const Context& context) {
+    if (context.format != Format::kTable || (context.has_figure || context.has_page || context.has_trace)) {
+      throw ConfigError(
+          {"--life", "is drawn in a terminal only", "", "flopcast simulate --life FILE.svg or FILE.html"});
+    }
+    forecast_ = forecast(job_.read(), read_file);
+    life_ = add_run(forecast_, WithOptions::kNo);
+    require_life(life_, forecast_);
+    return {.text = [this, &context] {
+      TerminalOptions drawing;
+      drawing.width = context.terminal.width;
+      drawing.ascii = context.terminal.ascii;
+      const Job& job = forecast_.step.job;
+      return draw_life(*life_, job.model.name + " on " + job.cluster.name, drawing);
+    }};
   }
-  const Forecast answer = forecast(job.read(), read_file);
-  PageParts parts;
-  if (files.has_page()) parts.advice = advice_on(answer, read_file);
-  files.write(answer, command_line.typed(), parts);
-  output.write(rendered({answer.timeline}, format, terminal));
-  return 0;
+
+  JobOptions job_;
+  BareOptions bare_options_;
+  bool draws_life_ = false;
+
+  Forecast forecast_;
+  std::optional<RunLife> life_;
+  std::vector<Timeline> timelines_;
+  ScheduleComparison comparison_;
+};
+
+}  // namespace
+
+QuestionInfo timeline_question() {
+  return {"timeline",
+          "draw a step, or a schedule without any model",
+          "flopcast timeline (JOB | --pp P --microbatches M --schedule A,B,…) [options]",
+          "Draws what every pipeline rank does when. Without a job a rank takes 1 for its forward and "
+          "2 for its backward pass, "
+          "spread over its chunks, unless times are given.",
+          {"flopcast timeline --pp 4 --microbatches 8 --schedule gpipe,1f1b,interleaved:2",
+           "flopcast timeline job.json --svg timeline.svg",
+           "flopcast timeline --pp 4 -m 8 --schedule 1f1b --p2p 0.5 --format csv"},
+          make_question<TimelineQuestion>};
 }
 
 }  // namespace flopcast

@@ -1,8 +1,9 @@
-#include "cli/options/job_options.hpp"
+#include "api/options/job_options.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/host/files.hpp"
@@ -204,23 +205,21 @@ OrderedJson config_json(const Job& job, const LoadedJob& loaded) {
 
 }  // namespace
 
-void JobOptions::add_to(CommandLine& command_line) {
-  disk_.read_input_of(command_line.streams());
-  command_line.add_positional("JOB", file_,
-                              "job file (JSON with comments), or a file of another program (see: flopcast convert "
-                              "--help); flags win over it");
-  command_line.add_flag("--show-config", show_config_, "print every key with its value and origin, and stop");
-  command_line.add_option("--env", environment_, "NAME=VALUE",
-                          "a variable of a launch script; its arguments follow --");
-  command_line.add_flag("--strict", strict_,
-                        "what is not modelled or unknown in a file of another program is an error");
-  command_line.add_option("--gpus", gpus_, "N", "so many GPUs of the cluster, in whole nodes or a part of one");
-  command_line.add_rest(script_arguments_);
+void JobOptions::add_to(Form& form) {
+  disk_.read_input(form.input());
+  form.add_positional("JOB", file_,
+                      "job file (JSON with comments), or a file of another program (see: flopcast convert "
+                      "--help); flags win over it");
+  form.add_flag("--show-config", show_config_, "print every key with its value and origin, and stop");
+  form.add_option("--env", environment_, "NAME=VALUE", "a variable of a launch script; its arguments follow --");
+  form.add_flag("--strict", strict_, "what is not modelled or unknown in a file of another program is an error");
+  form.add_option("--gpus", gpus_, "N", "so many GPUs of the cluster, in whole nodes or a part of one");
+  form.add_rest(script_arguments_);
   std::string_view section;
   for (const JobKey& key : job_keys()) {
     if (section_of(key.field) != section) {
       section = section_of(key.field);
-      command_line.begin_group(title_of(section), true);
+      form.begin_group(title_of(section), true);
     }
     std::vector<std::string> names = {fmt::format("--{}", key.field)};
     for (const std::string_view alias : key.aliases) names.emplace_back(alias);
@@ -230,18 +229,18 @@ void JobOptions::add_to(CommandLine& command_line) {
     const std::string& shown = has_short_flag ? names[1] : names[0];
     for (const std::string& name : names) {
       const auto remember = [this, &key, name](const std::string& text) { remember_flag(key, name, text); };
-      command_line.add_callback(name, key.kind != FieldKind::kBoolean, std::string(key.value_name),
-                                std::string(key.help), key.entry->listed && name == shown, remember);
+      form.add_callback(name, key.kind != FieldKind::kBoolean, std::string(key.value_name), std::string(key.help),
+                        key.entry->listed && name == shown, remember);
     }
   }
 }
 
-void JobOptions::add_more_files(CommandLine& command_line) {
-  command_line.add_positional("FILE", more_files_, "more files; a later one wins over an earlier one");
+void JobOptions::add_more_files(Form& form) {
+  form.add_positional("FILE", more_files_, "more files; a later one wins over an earlier one");
 }
 
-void JobOptions::add_layouts(CommandLine& command_line) {
-  command_line.add_positional("LAYOUT", more_files_, "tp=8,pp=4,…: keys over JOB's; or a job file, a plan or a result");
+void JobOptions::add_layouts(Form& form) {
+  form.add_positional("LAYOUT", more_files_, "tp=8,pp=4,…: keys over JOB's; or a job file, a plan or a result");
 }
 
 void JobOptions::take_layouts(std::vector<std::string>& files) {
@@ -310,9 +309,8 @@ void JobOptions::set(std::string_view field, const std::string& text) {
   }
 }
 
-void JobOptions::take_file_for(std::string_view field) {
-  FLOPCAST_CHECK(file_.has_value());
-  flags_.push_back({&key_named(field, ""), *file_, *file_});
+void JobOptions::take_file_for(std::string_view field, const std::string& text, const std::string& flag) {
+  remember_flag(key_named(field, ""), flag, text);
   file_.reset();
 }
 
@@ -416,16 +414,13 @@ Job JobOptions::read() const {
   return read(load());
 }
 
-bool JobOptions::show_config(const OutputOptions& output) const {
-  if (!show_config_) return false;
-  const LoadedJob loaded = load();
-  const Job job = prepare(read(loaded), read_file).job;
-  if (output.format() == Format::kJson) {
-    output.write(dumped(config_json(job, loaded), 2) + "\n");
-  } else {
-    output.write({config_table(job, loaded, output.style().width)});
-  }
-  return true;
+std::optional<Answer> JobOptions::config_answer(const Context& context) const {
+  if (!show_config_) return std::nullopt;
+  auto loaded = std::make_shared<const LoadedJob>(load());
+  auto job = std::make_shared<const Job>(prepare(read(*loaded), read_file).job);
+  return Answer{
+      .tables = [=, width = context.style.width] { return std::vector<Table>{config_table(*job, *loaded, width)}; },
+      .json = [=] { return dumped(config_json(*job, *loaded), 2) + "\n"; }};
 }
 
 void JobOptions::refuse_show_config(const char* command) const {

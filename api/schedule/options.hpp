@@ -6,10 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/host/command_line.hpp"
+#include "api/question.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/table.hpp"
-#include "cli/commands.hpp"
 #include "planner/tables/tables.hpp"
 #include "sim/cells/cell.hpp"
 #include "sim/program/program.hpp"
@@ -36,14 +35,14 @@ using TimesOfStages = std::function<StepTimes(const Program& stages)>;
 /// schedule a command works on.
 class ScheduleOptions {
  public:
-  void add_to(CommandLine& command_line);
+  void add_to(Form& form);
   /// From the file or generated. Throws ConfigError for what cannot be read or is refused; a readable file may still
   /// hold an invalid schedule.
-  Program program() const;
+  Program program(const Streams& streams) const;
   /// The same with the communications of the file; a generated schedule has none.
-  CellProgram cell_program() const;
+  CellProgram cell_program(const Streams& streams) const;
   /// The same; of a schedule whose order depends on times, the one for what `times` gives its stages.
-  Program program(const TimesOfStages& times) const;
+  Program program(const TimesOfStages& times, const Streams& streams) const;
   /// Whether the schedule is generated and its order depends on times.
   bool uses_times() const;
   /// The path of FILE or of --schedule file:PATH; nothing when the schedule is generated.
@@ -61,7 +60,6 @@ class ScheduleOptions {
   void refuse_contradictions() const;
   void refuse_numbers_beside_file() const;
 
-  Streams streams_;
   std::optional<std::string> file_;
   std::optional<std::string> schedule_;
   std::optional<std::string> chains_;
@@ -73,7 +71,7 @@ inline constexpr std::string_view kReplicasHelp =
     "of pipedream: ranks that share each stage's microbatches in turn, one number a stage";
 
 /// --pp, --microbatches, --vpp and schedule_numbers().
-void add_number_options(CommandLine& command_line, ScheduleNumbers& numbers);
+void add_number_options(Form& form, ScheduleNumbers& numbers);
 /// Throws ConfigError for a number that the schedule would ignore. In a list of schedules each takes what it knows.
 void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbers);
 /// PATH of "file:PATH"; nothing for any other name.
@@ -116,7 +114,7 @@ void require_memory(const std::optional<int>& memory);
 /// parts I and W what is missing follows from B = I + W; of B alone, W is half.
 class TimeOptions {
  public:
-  void add_to(CommandLine& command_line);
+  void add_to(Form& form);
   bool given() const;
   bool fused_given() const { return fused_.has_value(); }
   /// Whether what was given may fit one schedule and not another: a number a stage, or a link between two stages.
@@ -157,13 +155,10 @@ void refuse_unused_fused(const TimeOptions& times, bool any_pairs, const std::st
 /// On standard error, where schedules that split the backward pass would do other work than the others.
 void warn_of_unequal_parts(const TimeOptions& times, const Streams& streams);
 
-int run_schedule_check(const Arguments& arguments, const Streams& streams);
-int run_schedule_simulate(const Arguments& arguments, const Streams& streams);
-int run_schedule_compare(const Arguments& arguments, const Streams& streams);
-
 /// Which weight version every forward and every backward uses, as `schedule show --versions` prints it. `policy` is
 /// what --policy says: of a schedule from a file, which would flush without it, and vertical-sync of pipedream.
-std::string versions_listing(const ScheduleOptions& schedule, const std::optional<std::string>& policy, Format format);
+Answer versions_answer(const ScheduleOptions& schedule, const std::optional<std::string>& policy,
+                       const Streams& streams);
 
 /// Every schedule, for `schedule list` and `catalog schedules`. CSV and JSON hold closed forms, constraints and sources
 /// too.

@@ -1,0 +1,178 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "api/inputs.hpp"
+#include "api/question.hpp"
+#include "base/host/files.hpp"
+#include "base/host/terminal.hpp"
+#include "base/text/error.hpp"
+#include "base/text/words.hpp"
+
+namespace flopcast {
+
+namespace {
+
+// A question's inputs, filled from files and from keys with underscores for dashes.
+class ValuesForm final : public Form {
+ public:
+  explicit ValuesForm(const AskedQuestion& asked) : asked_(asked) {}
+
+  void begin_group(const std::string& /*title*/, bool /*rest*/) override {}
+  void add_positional(const std::string& /*name*/, std::optional<std::string>& target,
+                      const std::string& /*help*/) override {
+    positional_.push_back(&target);
+  }
+  void add_positional(const std::string& /*name*/, std::vector<std::string>& target,
+                      const std::string& /*help*/) override {
+    all_others_ = &target;
+  }
+  void add_option(const std::string& names, std::optional<std::string>& target, const std::string& /*value_name*/,
+                  const std::string& /*help*/) override {
+    add(names, [&target](const std::string& text) { target = text; });
+  }
+  void add_option(const std::string& names, std::optional<int>& target, const std::string& /*value_name*/,
+                  const std::string& /*help*/) override {
+    add(names, [&target, names](const std::string& text) { target = whole(split(names).front(), text); });
+  }
+  void add_option(const std::string& names, std::vector<std::string>& target, const std::string& /*value_name*/,
+                  const std::string& /*help*/) override {
+    add(names, [&target](const std::string& text) { target.push_back(text); });
+  }
+  void add_output(const std::string& names, std::optional<std::string>& target, const std::string& help,
+                  Dash /*dash*/) override {
+    add_option(names, target, "FILE", help);
+  }
+  void add_flag(const std::string& names, bool& target, const std::string& /*help*/) override {
+    add(names, [&target, names](const std::string& text) {
+      if (text != "true" && text != "false") {
+        throw ConfigError(
+            {split(names).front(), fmt::format("{} is neither true nor false", quote(text)), "", "valid: true, false"});
+      }
+      target = text == "true";
+    });
+  }
+  void add_rest(std::vector<std::string>& target) override { target = asked_.rest; }
+  void add_callback(const std::string& name, bool /*takes_value*/, const std::string& /*value_name*/,
+                    const std::string& /*help*/, bool /*listed*/,
+                    const std::function<void(const std::string&)>& callback) override {
+    add(name, callback);
+  }
+  const std::string* input() const override { return &asked_.input.text; }
+
+  // After the question has declared its inputs.
+  void fill() {
+    std::vector<std::string> files = asked_.input.files;
+    const bool lists_input = std::find(files.begin(), files.end(), kStandardInput) != files.end();
+    if (!asked_.input.text.empty() && !lists_input) files.emplace_back(kStandardInput);
+    for (std::size_t place = 0; place < files.size(); ++place) {
+      if (place < positional_.size()) {
+        *positional_[place] = files[place];
+      } else if (all_others_ != nullptr) {
+        all_others_->push_back(files[place]);
+      } else {
+        throw ConfigError({"", fmt::format("unexpected argument \"{}\"", files[place]), "", help_of_command()});
+      }
+    }
+    for (const auto& [name, text] : asked_.input.keys) callback_of(name)(text);
+  }
+
+ private:
+  using Callback = std::function<void(const std::string&)>;
+
+  static int whole(const std::string& flag, const std::string& text) {
+    const bool negative = !text.empty() && text.front() == '-';
+    const auto number = parse_digits(negative ? text.substr(1) : text, 0, std::numeric_limits<int>::max());
+    if (!number) throw ConfigError({flag, fmt::format("{} is not a whole number", quote(text)), "", ""});
+    return negative ? -*number : *number;
+  }
+
+  void add(const std::string& names, const Callback& callback) {
+    for (const std::string& name : split(names)) inputs_.emplace_back(name, callback);
+  }
+
+  std::string help_of_command() const { return fmt::format("see: flopcast {} --help", asked_.name); }
+
+  const Callback& callback_of(const std::string& name) const {
+    const JobKey* const key = job_key_of(name);
+    const std::string flag = "--" + (key != nullptr ? key->field : with_dashes(name));
+    const auto named = [this](const std::string& wanted) {
+      return std::find_if(inputs_.begin(), inputs_.end(), [&wanted](const auto& one) { return one.first == wanted; });
+    };
+    auto found = named("--" + with_dashes(name));
+    if (found == inputs_.end()) found = named(flag);
+    if (found != inputs_.end()) return found->second;
+    std::vector<std::string> flags;
+    for (const auto& [one, callback] : inputs_) flags.push_back(one);
+    const std::vector<std::string> near = nearest_choices(flag, flags);
+    throw ConfigError({flag, "unknown flag", "",
+                       near.empty() ? help_of_command()
+                                    : fmt::format("did you mean {}? {}", fmt::join(near, " or "), help_of_command())});
+  }
+
+  const AskedQuestion& asked_;
+  std::vector<std::optional<std::string>*> positional_;
+  std::vector<std::string>* all_others_ = nullptr;
+  std::vector<std::pair<std::string, Callback>> inputs_;
+};
+
+// A question that has been asked: its answer refers to all of it.
+class Dialogue {
+ public:
+  Dialogue(const AskedQuestion& asked, const std::string& format) : question_(info_of(asked.name).make()) {
+    context_.streams = {printed_.file(), notes_.file(), &asked.input.text};
+    context_.format = parse_format(format);
+    context_.format_given = true;
+    context_.pieces = [this] { return std::make_unique<OutputPieces>(context_.streams, ""); };
+    ValuesForm form(asked);
+    question_->declare(form);
+    form.fill();
+    answer_ = question_->ask(context_);
+  }
+
+  const Answer& answer() const { return answer_; }
+  const Context& context() const { return context_; }
+  // What was printed in pieces, then the answer.
+  std::string text() { return printed_.text() + printed(answer_, context_); }
+  std::string notes() { return notes_.text(); }
+
+ private:
+  static const QuestionInfo& info_of(const std::string& name) {
+    std::vector<std::string> names;
+    for (const QuestionInfo& question : questions()) {
+      if (question.name == name) return question;
+      names.emplace_back(question.name);
+    }
+    throw ConfigError({"", fmt::format("unknown question \"{}\"", name), "", choices_help(name, names)});
+  }
+
+  MemoryStream printed_;
+  MemoryStream notes_;
+  Context context_;
+  std::unique_ptr<Question> question_;
+  Answer answer_;
+};
+
+}  // namespace
+
+CommandAnswer answer_question(const AskedQuestion& asked, const std::string& format, std::string* printed_text) {
+  Dialogue dialogue(asked, format);
+  std::string text = dialogue.text();
+  try {
+    if (dialogue.answer().finish) dialogue.answer().finish();
+  } catch (const NegativeAnswer&) {
+    if (printed_text != nullptr) *printed_text = std::move(text);
+    throw;
+  }
+  return {std::move(text), dialogue.notes()};
+}
+
+std::string draw_question(const AskedQuestion& asked) {
+  const Dialogue dialogue(asked, "table");
+  if (dialogue.answer().figure) return dialogue.answer().figure({});
+  throw ConfigError({"--svg", fmt::format("{} has no figure", asked.name), "", ""});
+}
+
+}  // namespace flopcast

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/question.hpp"
+#include "base/host/command_line.hpp"
+#include "cli/options/figure_options.hpp"
+#include "cli/options/output.hpp"
+
+namespace flopcast {
+
+/// A question's inputs as flags, with those that say how its answer is shown: --format, -o, --svg, --html, --trace.
+class QuestionForm final : public CommandLine {
+ public:
+  QuestionForm(const Streams& streams, const QuestionInfo& question);
+
+  void place_output(const OutputForm& output = {}) override;
+  void place_drawing() override;
+  void place_figure(const std::string& help) override;
+  void place_page(const std::string& help = "") override;
+  void place_trace(const std::string& help) override;
+  void add_figure(const std::string& names, std::optional<std::string>& target, const std::string& help) override;
+
+  /// After parse(). Throws ConfigError on a format or a figure that cannot be.
+  Context context() const;
+  /// Files, then the answer, then what its end has to say.
+  void show(const Answer& answer, const Context& context) const;
+
+ private:
+  void write_files(const Answer& answer, const Context& context) const;
+
+  OutputOptions output_;
+  bool format_by_ending_ = false;
+  std::optional<DrawingOptions> drawing_;
+  FigureOptions figure_;
+  std::optional<std::string> page_;
+  std::optional<std::string> trace_;
+  std::vector<std::pair<std::string, const std::optional<std::string>*>> figures_;  // flag and file
+};
+
+/// Asks a question of the command line's arguments, and shows the answer. `crew`: the processes that answer together.
+int run_question(const QuestionInfo& question, const std::vector<std::string>& arguments, const Streams& streams,
+                 const Crew* crew = nullptr);
+
+}  // namespace flopcast
