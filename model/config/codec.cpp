@@ -112,6 +112,12 @@ OrderedJsonValue quantity_json(const FieldInfo& field, std::optional<double> num
   return quantity_text(*number * field.unit, field.dimension);
 }
 
+JsonValue object_value(ObjectReader& reader, std::string_view key) {
+  const nlohmann::json& value = *reader.find(key);
+  if (!value.is_object()) reader.fail(key, fmt::format("{} is no object", shown_value(value)), "");
+  return value;
+}
+
 std::vector<std::string> listed_words(ObjectReader& reader, const FieldInfo& field, const char* such_as) {
   const nlohmann::json* value = reader.find(field.key);
   std::vector<std::string> words;

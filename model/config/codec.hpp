@@ -47,6 +47,7 @@ struct FieldInfo {
   bool zero_is_none = false;   ///< zero stands for an absent key and is not written
   bool of_gpus = false;        ///< counts on GPUs alone
   bool kept = false;           ///< by the struct: it can be written
+  bool always = false;         ///< written even where it is empty
   Planning planning = Planning::kGiven;
   Dimension dimension = Dimension::kCount;
   double unit = 1.0;                                ///< of the member, in the dimension's base unit
@@ -70,6 +71,12 @@ using Fields = std::vector<Field<Owner>>;
 
 template <class Member>
 struct MemberTraits;
+template <class Table>
+struct TableTraits;
+template <class OwnerType>
+struct TableTraits<std::vector<Field<OwnerType>>> {
+  using Owner = OwnerType;
+};
 template <class OwnerType, class ValueType>
 struct MemberTraits<ValueType OwnerType::*> {
   using Owner = OwnerType;
@@ -129,6 +136,7 @@ struct Entry {
   Entry& up_to(double largest) { return field.largest = largest, *this; }
   Entry& zero_is_none() { return field.zero_is_none = true, *this; }
   Entry& of_gpus() { return field.of_gpus = true, *this; }
+  Entry& always() { return field.always = true, *this; }
   Entry& chosen() { return field.planning = Planning::kChosen, *this; }
   Entry& possible() { return field.planning = Planning::kPossible, *this; }
   Entry& in_units_of(double unit) { return field.unit = unit, *this; }
@@ -259,9 +267,9 @@ Entry<OwnerOf<Member>> text(std::string_view key, std::string_view help) {
   const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
     if (const auto value = reader.text(field.key)) owner.*Member = *value;
   };
-  const auto write = [](const FieldInfo&, const OwnerOf<Member>& owner) -> OrderedJsonValue {
+  const auto write = [](const FieldInfo& field, const OwnerOf<Member>& owner) -> OrderedJsonValue {
     const std::string& value = owner.*Member;
-    if (value.empty()) return nullptr;
+    if (value.empty() && !field.always) return nullptr;
     return value;
   };
   return entry_of<Member>(key, FieldKind::kText, help, read, write);
@@ -293,6 +301,18 @@ Entry<OwnerOf<Member>> optional_choice(std::string_view key, std::string_view he
     return value ? nlohmann::ordered_json(name_of(*value)) : nlohmann::ordered_json(nullptr);
   };
   return entry_of<Member>(key, FieldKind::kChoice, help, read, write).among([] { return names_of<Enum>(); });
+}
+
+/// The object of the key; complains where it is something else.
+JsonValue object_value(ObjectReader& reader, std::string_view key);
+
+/// An object that is kept as it is given.
+template <auto Member>
+Entry<OwnerOf<Member>> object_as_given(std::string_view key, std::string_view help) {
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
+    owner.*Member = object_value(reader, field.key);
+  };
+  return entry_of<Member>(key, FieldKind::kObject, help, read, nullptr);
 }
 
 /// ["norm", "rotary"]; flags name them with commas between.
@@ -394,6 +414,19 @@ OrderedJsonValue write_list(const FieldInfo&, const OwnerOf<Member>& owner) {
   OrderedJsonValue list;
   for (const auto& entry : owner.*Member) add_element(*list, write_fields(Table(), entry));
   return list;
+}
+
+/// An object whose keys the owner itself keeps.
+template <auto Table>
+auto level(std::string_view key, std::string_view help) {
+  using Owner = typename TableTraits<std::remove_cvref_t<decltype(Table())>>::Owner;
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, Owner& owner) {
+    read_object(reader, field.key, Table(), owner);
+  };
+  const auto write = [](const FieldInfo&, const Owner& owner) -> OrderedJsonValue {
+    return write_fields(Table(), owner);
+  };
+  return custom<Owner>(key, FieldKind::kObject, help, read, write).template of<Table>();
 }
 
 /// The field of that key; there must be one.

@@ -225,7 +225,23 @@ std::optional<JsonReader> JsonReader::object(std::string_view key) {
   return JsonReader(*value, field_of(key), *origins_, style_);
 }
 
+std::vector<JsonReader> JsonReader::objects(std::string_view key) {
+  std::vector<JsonReader> readers;
+  const nlohmann::json* list = find(key);
+  if (list == nullptr) return readers;
+  if (!list->is_array()) fail(key, fmt::format("{} is not a list", shown_value(*list)), "expected [{ … }, …]");
+  for (std::size_t index = 0; index < list->size(); ++index) {
+    if (file_ != nullptr) {
+      readers.push_back(foreign((*list)[index], fmt::format("{}/{}/{}", field_, key, index), *file_));
+    } else {
+      readers.push_back(JsonReader((*list)[index], fmt::format("{}.{}", field_of(key), index), *origins_, style_));
+    }
+  }
+  return readers;
+}
+
 void JsonReader::refuse_unknown_keys() const {
+  if (style_ != JsonStyle::kOwn) return;
   const std::vector<std::string> unknown = unread();
   if (unknown.empty()) return;
   std::vector<std::string> known = asked_;

@@ -47,7 +47,10 @@ class JsonReader {
   /// The index of the value in `names`.
   std::optional<std::size_t> choice(std::string_view key, const std::vector<std::string>& names);
   std::optional<JsonReader> object(std::string_view key);
+  /// Of each element of a list of objects; none where the key is absent.
+  std::vector<JsonReader> objects(std::string_view key);
 
+  /// Of our own files; others may have any.
   void refuse_unknown_keys() const;
   /// The keys that were never asked for, as the object has them.
   std::vector<std::string> unread() const;
