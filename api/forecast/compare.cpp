@@ -14,7 +14,6 @@
 #include "base/text/error.hpp"
 #include "calibrate/runs/fit_runs.hpp"
 #include "calibrate/tables/tables.hpp"
-#include "calibrate/verdict/trace_steps.hpp"
 #include "calibrate/verdict/verdict.hpp"
 #include "model/job/read_job.hpp"
 #include "model/units/quantity.hpp"

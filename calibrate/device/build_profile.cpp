@@ -8,16 +8,16 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <sstream>
 #include <tuple>
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "calibrate/device/fits.hpp"
 #include "model/catalog/catalogue.hpp"
-#include "model/hardware/device.hpp"
+#include "model/cost/compute.hpp"
 #include "model/job/read_job.hpp"
 #include "model/units/quantity.hpp"
 
@@ -68,135 +68,80 @@ std::optional<std::string> catalogued_device(const std::string& gpu) {
 
 namespace {
 
-bool is_named(const Measurement& measurement) {
-  return !measurement.device.empty() && measurement.device != "unnamed";
-}
-
-// What is fitted together.
-std::string group_of(const SampleKey& key) {
-  if (key.kind == SampleKind::kGemm) {
-    return fmt::format("products of {}{}", key.dtype, key.op.empty() ? "" : " (" + key.op + ")");
-  }
-  if (!is_message(key.kind)) {
-    return fmt::format("{}{}{}", name_of(key.kind), key.op.empty() ? "" : " (" + key.op + ")",
-                       key.dtype.empty() ? "" : " " + key.dtype);
-  }
-  return fmt::format("{}, {} ranks{}", name_of(key.kind), key.ranks,
-                     key.nodes > 1 ? fmt::format(" on {} nodes", key.nodes) : "");
-}
-
-// Different samples that a fit of the group needs; none where nothing is fitted over sizes.
-std::size_t needed_for(SampleKind kind) {
-  if (kind == SampleKind::kGemm) return kFewestShapes;
-  if (is_message(kind) || kind == SampleKind::kMemoryCopy || kind == SampleKind::kHostCopy) return kFewestSizes;
-  return is_memory_bound(kind) || is_attention(kind) ? kFewestAmounts : 0;
-}
-
-// What ran beside something else is fitted where there is enough of it (describe.cpp).
-bool is_fitted_alone(const SampleKey& key) {
-  return !key.beside && key.channels == 0;
-}
-
-}  // namespace
-
-void add_samples(Measurement& all, const Measurement& more, const std::string& file) {
-  if (is_named(all) && is_named(more) && all.device != more.device) {
-    throw ConfigError({"", fmt::format("was measured on {}, the files before on {}", more.device, all.device), file,
-                       "one profile describes one device"});
-  }
-  if (!is_named(all)) {
-    all.device = more.device;
-    all.multiprocessors = more.multiprocessors;
-    all.memory_bytes = more.memory_bytes;
-    all.clocks_mhz = more.clocks_mhz;
-  }
-  if (all.host.empty()) all.host = more.host;
-  all.date = std::max(all.date, more.date);
-  all.libraries.insert(more.libraries.begin(), more.libraries.end());
-  for (Sample sample : more.samples) {
-    while (all.has(sample.key)) ++sample.key.pass;
-    all.samples.push_back(std::move(sample));
-  }
-}
-
-std::vector<std::string> leave_out_small_groups(Measurement& measurement) {
-  std::map<std::string, std::set<std::string>> sizes;
-  std::map<std::string, std::string> reasons;
-  const auto& precisions = names_of<Precision>();
-  for (const Sample& sample : measurement.samples) {
-    if (!is_fitted_alone(sample.key)) continue;
-    const std::string group = group_of(sample.key);
-    SampleKey size = sample.key;
-    // A curve does not tell types apart.
-    if (is_message(size.kind)) size.dtype.clear();
-    sizes[group].insert(size.text_without_pass());
-    if (sample.key.kind == SampleKind::kGemm &&
-        std::find(precisions.begin(), precisions.end(), sample.key.dtype) == precisions.end()) {
-      reasons[group] = fmt::format("{}: no forecast uses them", group);
-    }
-  }
-  for (const Sample& sample : measurement.samples) {
-    if (!is_fitted_alone(sample.key)) continue;
-    const bool product = sample.key.kind == SampleKind::kGemm;
-    const std::string group = group_of(sample.key);
-    const std::size_t known = sizes[group].size();
-    const std::size_t needed = needed_for(sample.key.kind);
-    if (known >= needed) continue;
-    reasons.emplace(group, fmt::format("{}: {} {}{}, but a fit needs {}", group, known, product ? "shape" : "size",
-                                       known == 1 ? "" : "s", needed));
-  }
-  std::erase_if(measurement.samples, [&reasons](const Sample& sample) {
-    return is_fitted_alone(sample.key) && reasons.count(group_of(sample.key)) > 0;
-  });
-  std::vector<std::string> sentences;
-  for (auto& [group, reason] : reasons) sentences.push_back(std::move(reason));
-  return sentences;
-}
-
-namespace {
-
-using ProductName = std::pair<std::string, std::string>;  // dtype, operator
+using ProductName = std::pair<std::string, std::string>;              // dtype, operator
+using GroupName = std::tuple<SampleKind, int, int>;                   // kind, ranks, nodes
+using KernelName = std::tuple<SampleKind, std::string, std::string>;  // kind, operator, dtype
+using Sizes = std::map<double, std::vector<double>>;
 using Shapes = std::map<std::tuple<int, int, int>, std::vector<double>>;
-using GroupName = std::tuple<SampleKind, int, int>;  // kind, ranks, nodes
 
 // Every repetition of every pass, by what was measured.
+struct PooledSample {
+  SampleKey key;
+  std::vector<double> seconds;
+};
 struct Pooled {
   std::map<ProductName, Shapes> products;
-  std::map<double, std::vector<double>> copies;
-  std::map<GroupName, std::map<double, std::vector<double>>> messages;
+  Sizes copies;
+  std::map<GroupName, Sizes> messages;
+  std::map<std::string, PooledSample> all;  // by what identifies a sample but for its pass
 };
 
 Pooled pool(const Measurement& measurement) {
   Pooled pooled;
   for (const Sample& sample : measurement.samples) {
     const SampleKey& key = sample.key;
-    std::vector<double>* times = nullptr;  // of a training step: it is no device's
+    const auto add = [&sample](std::vector<double>& times) {
+      times.insert(times.end(), sample.seconds.begin(), sample.seconds.end());
+    };
+    PooledSample& same = pooled.all.try_emplace(key.text_without_pass(), PooledSample{key, {}}).first->second;
+    add(same.seconds);
     if (key.beside || key.channels > 0) continue;
-    if (key.kind == SampleKind::kGemm) {
-      times = &pooled.products[{key.dtype, key.op}][{key.shape->m, key.shape->n, key.shape->k}];
-    } else if (key.kind == SampleKind::kMemoryCopy) {
-      times = &pooled.copies[*key.bytes];
-    } else if (is_message(key.kind)) {
-      times = &pooled.messages[{key.kind, key.ranks, key.nodes}][*key.bytes];
-    }
-    if (times != nullptr) times->insert(times->end(), sample.seconds.begin(), sample.seconds.end());
+    if (key.kind == SampleKind::kGemm)
+      add(pooled.products[{key.dtype, key.op}][{key.shape->m, key.shape->n, key.shape->k}]);
+    if (key.kind == SampleKind::kMemoryCopy) add(pooled.copies[*key.bytes]);
+    if (is_message(key.kind)) add(pooled.messages[{key.kind, key.ranks, key.nodes}][*key.bytes]);
   }
   return pooled;
 }
 
+std::string words_of(const KernelName& name) {
+  const auto& [kind, op, dtype] = name;
+  std::string words(name_of(kind));
+  if (!op.empty()) words += " (" + op + ")";
+  return dtype.empty() ? words : words + " " + dtype;
+}
+
+std::string words_of(const SampleKey& key) {
+  std::string words(name_of(key.kind));
+  if (!key.op.empty()) words += fmt::format(" ({})", key.op);
+  if (key.ranks > 1) words += fmt::format(", {} ranks", key.ranks);
+  if (!key.dtype.empty()) words += " " + key.dtype;
+  return words + fmt::format(" beside {}", name_of(*key.beside));
+}
+
+// The same sample alone; what it ran beside had the channels, unless it has them itself.
+SampleKey alone(SampleKey key) {
+  const bool has_channels = key.kind == SampleKind::kChannelCopy || is_message(key.kind);
+  key.beside.reset();
+  if (!has_channels) key.channels = 0;
+  return key;
+}
+
 Precision precision_of(const std::string& dtype) {
-  const auto& names = names_of<Precision>();
-  const auto match = std::find(names.begin(), names.end(), dtype);
-  if (match == names.end()) {
-    refuse_fit("gemm " + dtype, fmt::format("unknown precision \"{}\"", dtype), choices_help(dtype, names));
-  }
-  return static_cast<Precision>(match - names.begin());
+  const std::optional<Precision> precision = parse<Precision>(dtype);
+  if (precision) return *precision;
+  refuse_fit("gemm " + dtype, fmt::format("unknown precision \"{}\"", dtype),
+             choices_help(dtype, names_of<Precision>()));
 }
 
 class Builder {
  public:
   Builder(const Measurement& measurement, const ProfileRequest& request)
-      : measurement_(measurement), request_(request), pooled_(pool(measurement)) {}
+      : measurement_(measurement), request_(request), pooled_(pool(measurement)) {
+    if (request.device.empty()) return;
+    std::vector<std::string> ignored;
+    catalogue_ = read_device(request.device, "device", ignored, {});
+  }
 
   DeviceProfile build() {
     const std::string device = measurement_.device.empty() ? request_.device : measurement_.device;
@@ -208,11 +153,9 @@ class Builder {
     profile_.confidence = request_.confidence;
     fit_memory();
     fit_products();
-    const Device catalogue = catalogue_device();
-    describe_kernels(measurement_, catalogue, bandwidth_.value_or(catalogue.memory_bandwidth), profile_, device_,
-                     notes_);
+    describe_kernels();
     for (const auto& [group, sizes] : pooled_.messages) fit_messages(group, sizes);
-    describe_overlaps(measurement_, profile_, notes_);
+    describe_overlaps();
     if (profile_.fits.empty() && request_.cluster->empty()) {
       refuse_fit("samples", "hold nothing that a forecast uses", "measure gemm, memory_copy or messages");
     }
@@ -226,7 +169,7 @@ class Builder {
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
-  MessageFit fit_curve(const std::string& what, const std::map<double, std::vector<double>>& sizes) {
+  MessageFit fit_curve(const std::string& what, const Sizes& sizes) {
     std::vector<MessagePoint> points;
     for (const auto& [bytes, seconds] : sizes) points.push_back({bytes, median_of(seconds)});
     MessageFit fit = fit_message_curve(what, points);
@@ -290,7 +233,7 @@ class Builder {
     for (const auto& [name, shapes] : pooled_.products) {
       const auto& [dtype, op] = name;
       const Precision precision = precision_of(dtype);
-      const double peak = catalogue_device().peak_of(precision).value();
+      const double peak = catalogue_.peak_of(precision).value();
       if (!op.empty() || peak <= 0.0) continue;
       const GemmFit fit = fit_gemm("gemm " + dtype, points_of(shapes), precision, measurement_.multiprocessors, search);
       const double share = fit.rate.value() / peak;
@@ -325,21 +268,15 @@ class Builder {
                              {"overhead_depth", static_cast<int>(fit.kernel.overhead_depth)},
                              {"overlapped", fit.kernel.overlapped},
                              {"wave_share", fit.kernel.wave_share}};
-    const BytesPerSecond memory = bandwidth_.value_or(catalogue_device().memory_bandwidth);
+    const BytesPerSecond memory = bandwidth_.value_or(catalogue_.memory_bandwidth);
     constexpr double kUnseen = 1e6;  // streams that no shape waited for
     const double share = fit.stream && memory.value() > 0 ? *fit.stream / memory : kUnseen;
     kernel["memory_efficiency"] = std::min(share, kUnseen);
     device_["gemm_kernel"] = std::move(kernel);
   }
 
-  Device catalogue_device() const {
-    if (request_.device.empty()) return {};
-    std::vector<std::string> ignored;
-    return read_device(request_.device, "device", ignored, {});
-  }
-
   double share_of_peak(const std::string& what, const GemmFit& fit, Precision precision) const {
-    const double peak = catalogue_device().peak_of(precision).value();
+    const double peak = catalogue_.peak_of(precision).value();
     if (peak <= 0.0) {
       refuse_fit(what, "needs the device's peak of that precision", "name the catalogue's device: --device NAME");
     }
@@ -353,7 +290,7 @@ class Builder {
     return share;
   }
 
-  void fit_messages(const GroupName& name, const std::map<double, std::vector<double>>& sizes) {
+  void fit_messages(const GroupName& name, const Sizes& sizes) {
     const auto& [sample_kind, ranks, nodes] = name;
     const std::optional<CollectiveKind> collective = collective_of(sample_kind);
     // A forecast prices no broadcasts and no reductions to one rank.
@@ -395,6 +332,150 @@ class Builder {
     profile_.cluster["host_memory_bandwidth"] = device_["memory_bandwidth"];
   }
 
+  using Points = std::vector<OperatorPoint>;
+
+  // Of kernels beside products, and the figures that follow:
+  //   norm, elementwise           memory_efficiency: the rate of all of them together over the bandwidth
+  //   optimizer                   adam_efficiency: the rate of Adam's update over the bandwidth, where a fit is
+  //                               possible; of SGD's a fit, and no figure
+  //   embedding, loss             a fit each, and no figure: a forecast knows their bytes
+  //   attention                   flash_forward_efficiency and flash_backward_efficiency, shares of the peak; a fit
+  //                               and no figure where `operator` names the kernel: it is not the one that others train
+  //                               with
+  //   launch                      kernel_launch, the median
+  //   host_copy                   the cluster's host_bandwidth
+  // Host dispatches, and what ran beside something else, are kept in measurements; no figure follows from them. A fit
+  // that gives no figure and refuses its data is left out, with the reason in the notes.
+  void describe_kernels() {
+    memory_rate_ = bandwidth_.value_or(catalogue_.memory_bandwidth).value();
+    std::map<KernelName, Points> memory;
+    std::map<KernelName, Points> attention;
+    std::vector<double> launches;
+    std::vector<MessagePoint> host_copies;
+    for (const auto& [label, sample] : pooled_.all) {
+      const SampleKey& key = sample.key;
+      if (key.beside) continue;
+      const double seconds = median_of(sample.seconds);
+      const KernelName name = {key.kind, key.op, key.dtype};
+      if (is_memory_bound(key.kind)) memory[name].push_back({label, *key.bytes, seconds});
+      if (is_attention(key.kind)) {
+        const double share = key.kind == SampleKind::kAttentionBackward ? kAttentionBackwardWork : 1.0;
+        attention[name].push_back({label, key.attention->flops() * share, seconds});
+      }
+      if (key.kind == SampleKind::kLaunch) launches.push_back(seconds);
+      if (key.kind == SampleKind::kHostCopy) host_copies.push_back({*key.bytes, seconds});
+    }
+    describe_memory(memory);
+    for (const auto& [name, points] : attention) describe_attention(name, points);
+    if (!launches.empty()) device_["kernel_launch"] = fmt::format("{:.6g}us", median_of(launches) * 1e6);
+    if (!host_copies.empty()) describe_host_copies(std::move(host_copies));
+  }
+
+  // What may be refused without the rest of the profile.
+  template <class Fit>
+  void if_possible(const Fit& fit) {
+    try {
+      fit();
+    } catch (const ConfigError& refusal) {
+      notes_.push_back(not_fitted(refusal));
+    }
+  }
+
+  OperatorFit fit_kernel(const std::string& what, const char* unit, const Points& points) {
+    OperatorFit fitted = fit_operator(what, points);
+    profile_.fits.push_back(fitted.told(what, unit));
+    return fitted;
+  }
+
+  // One device has one share for all but Adam: that of norms and element-wise kernels, which are most of what memory
+  // bounds. Without a figure of its own Adam has it too.
+  void describe_memory(const std::map<KernelName, Points>& memory) {
+    Points common;
+    for (const auto& [name, points] : memory) {
+      const SampleKind kind = std::get<SampleKind>(name);
+      const std::string what = words_of(name);
+      const bool adam = kind == SampleKind::kOptimizerStep && std::get<1>(name) == "adam";
+      if_possible([&, &points = points] {
+        const OperatorFit fitted = fit_operator(what, points);
+        if (adam) check_share(what, fitted);
+        profile_.fits.push_back(fitted.told(what, "bytes"));
+        if (adam) device_["adam_efficiency"] = std::min(1.0, fitted.rate / memory_rate_);
+      });
+      if (kind != SampleKind::kNorm && kind != SampleKind::kElementwise) continue;
+      common.insert(common.end(), points.begin(), points.end());
+    }
+    if (common.empty()) return;
+    const char* what = "norms and element-wise kernels";
+    const OperatorFit fitted = fit_operator(what, common);
+    check_share(what, fitted);
+    device_["memory_efficiency"] = std::min(1.0, fitted.rate / memory_rate_);
+  }
+
+  void check_share(const std::string& what, const OperatorFit& fitted) const {
+    // Tensors that stay in a cache beat the memory a little.
+    constexpr double kMostShare = 1.2;
+    if (memory_rate_ > 0.0 && fitted.rate / memory_rate_ <= kMostShare) return;
+    refuse_fit(what,
+               fmt::format("move {:.0f} GB/s, and the memory gives {:.0f}", fitted.rate / 1e9, memory_rate_ / 1e9),
+               "name the catalogue's device (--device NAME), and measure tensors larger than its caches");
+  }
+
+  void describe_attention(const KernelName& name, const Points& points) {
+    const auto& [kind, op, dtype] = name;
+    const std::string what = words_of(name);
+    // A kernel that is named is one of several: what trains elsewhere is another.
+    if (!op.empty()) return if_possible([&] { fit_kernel(what, "FLOP", points); });
+    const OperatorFit fitted = fit_kernel(what, "FLOP", points);
+    const auto precision = parse<Precision>(dtype);
+    const double peak = precision ? catalogue_.peak_of(*precision).value() : 0.0;
+    if (peak <= 0.0 || fitted.rate > peak) {
+      refuse_fit(what,
+                 fmt::format("ran at {:.0f} TFLOP/s, and the device's peak is {:.0f}", fitted.rate / 1e12, peak / 1e12),
+                 "check dtype, causal and --device NAME");
+    }
+    const bool forward = kind == SampleKind::kAttentionForward;
+    device_[forward ? "flash_forward_efficiency" : "flash_backward_efficiency"] = fitted.rate / peak;
+  }
+
+  void describe_host_copies(std::vector<MessagePoint> copies) {
+    std::sort(copies.begin(), copies.end(),
+              [](const MessagePoint& a, const MessagePoint& b) { return a.bytes < b.bytes; });
+    const MessageFit fitted = fit_message_curve("host_copy", copies);
+    const double slope = fitted.curve.segments().back().beta;
+    if (slope > 0.0) profile_.cluster["host_bandwidth"] = fmt::format("{:.6g}GB/s", 1e-9 / slope);
+  }
+
+  // The slowdowns of what ran beside something else, over the channels of the message or channel copy of the two. A
+  // sample counts when the same one was measured alone too; kinds with fewer than three numbers of channels are left
+  // out. No figure of a device follows: what forecasts assume of computation beside communication is fitted to whole
+  // steps (model/cost/stage_costs.cpp).
+  void describe_overlaps() {
+    std::map<std::string, std::vector<OverlapPoint>> groups;
+    for (const auto& [label, beside] : pooled_.all) {
+      if (!beside.key.beside || beside.key.channels == 0) continue;
+      const auto reference = pooled_.all.find(alone(beside.key).text_without_pass());
+      if (reference == pooled_.all.end()) continue;
+      groups[words_of(beside.key)].push_back(
+          {label, beside.key.channels, median_of(reference->second.seconds), median_of(beside.seconds)});
+    }
+    for (auto& [what, points] : groups) {
+      std::set<int> channels;
+      for (const OverlapPoint& point : points) channels.insert(point.channels);
+      if (channels.size() < kFewestChannels) continue;
+      std::stable_sort(points.begin(), points.end(),
+                       [](const OverlapPoint& a, const OverlapPoint& b) { return a.channels < b.channels; });
+      if_possible([&, &what = what, &points = points] {
+        const OverlapFit fit = fit_overlap(what, points);
+        const OverlapLine line{what, fit.at_none, fit.per_channel, *channels.rbegin()};
+        if (line.factor(0) <= 0.0 || line.factor(line.most_channels) <= 0.0) {
+          refuse_fit(what, "takes no time at all at one end of the line", "measure more numbers of channels");
+        }
+        profile_.fits.push_back(fit.told(what, "channels"));
+        profile_.overlaps.push_back(line);
+      });
+    }
+  }
+
   int ranks_measured() const {
     int most = 1;
     for (const GroupCurve& group : profile_.curves) most = std::max(most, group.ranks);
@@ -407,7 +488,9 @@ class Builder {
   DeviceProfile profile_;
   std::vector<std::string> notes_;
   nlohmann::json device_;
+  Device catalogue_;
   std::optional<BytesPerSecond> bandwidth_;
+  double memory_rate_ = 0.0;  // bytes a second that a forecast will use
   std::string link_;
   std::string latency_;
 };

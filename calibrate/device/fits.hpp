@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -14,6 +15,22 @@
 
 namespace flopcast {
 
+/// The middle value; of an even number the lower, or the upper, of the middle two. Zero of nothing.
+template <class Value>
+Value middle_of(std::vector<Value> values, std::size_t place) {
+  if (values.empty()) return {};
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(place);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+template <class Value>
+Value lower_median(const std::vector<Value>& values) {
+  return middle_of(values, (std::max<std::size_t>(values.size(), 1) - 1) / 2);
+}
+template <class Value>
+Value upper_median(const std::vector<Value>& values) {
+  return middle_of(values, values.size() / 2);
+}
 /// The middle value; the mean of the middle two of an even number. Zero of nothing.
 double median_of(std::vector<double> values);
 /// The value below which `share` of the values lie, interpolated between neighbours. Zero of nothing.
@@ -103,8 +120,11 @@ struct MessageFit : FitQuality {
   MessageCurve curve;
 };
 
-inline constexpr int kMostSegments = 4;
 inline constexpr int kFewestSizes = 4;
+struct SegmentCount {
+  int most = 4;
+  bool exactly = false;  ///< that many, unless the sizes are too few
+};
 
 /// The piecewise-affine curve through measured messages. Sizes given several times count by their median; more than 64
 /// sizes are pooled into 64, neighbours by their medians. Several pieces go through the nearest times that never fall
@@ -112,16 +132,13 @@ inline constexpr int kFewestSizes = 4;
 /// the curve. Where pieces begin is found by dynamic programming over the sorted sizes: the least sum of Huber's losses
 /// of the relative residuals (fit_relative) for each number of pieces, each of at least three sizes. Of those
 /// numbers the one with the least n·ln(loss/n) + 3·pieces·ln n over the measured times is taken (Schwarz 1978: a piece
-/// has an alpha, a beta and a start). `most_segments` 1 gives the plain alpha-beta model.
+/// has an alpha, a beta and a start). At most 1 gives the plain alpha-beta model.
 ///
 /// Throws ConfigError, with the reason, when a size or time is not finite and above zero, when there are fewer than
 /// four sizes, when times fall as sizes grow (a size at least four times as large that takes less than 70 % of the time
 /// belongs to a disturbed or mislabelled run), or when sixteen or more pairs of neighbours, at most a tenth apart in
 /// size, differ by more than 20 % in the median. `what` names the data in the complaint.
-MessageFit fit_message_curve(const std::string& what, const std::vector<MessagePoint>& points,
-                             int most_segments = kMostSegments);
-/// With exactly that many pieces, unless the sizes are too few.
-MessageFit fit_message_curve_of(const std::string& what, const std::vector<MessagePoint>& points, int segments);
+MessageFit fit_message_curve(const std::string& what, const std::vector<MessagePoint>& points, SegmentCount count = {});
 
 struct GemmPoint {
   GemmShape shape;

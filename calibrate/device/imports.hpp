@@ -16,6 +16,7 @@
 
 #include "calibrate/device/measurement.hpp"
 #include "model/config/document.hpp"
+#include "model/enum_names.hpp"
 #include "model/hardware/device.hpp"
 
 namespace flopcast {
@@ -27,9 +28,6 @@ struct NcclTestsRequest {
   std::optional<int> nodes;
   bool in_place = false;  ///< the in-place columns instead of the out-of-place ones
 };
-
-/// Whether the text is what nccl-tests writes with -J rather than what it prints.
-bool is_nccl_tests_json(std::string_view text);
 
 /// Reads what nccl-tests prints (all versions: with or without root and redop columns, "#wrong" or "error", N/A, extra
 /// columns; every line behind a prefix such as mpirun's "[1,0]<stdout>:", a rank or a timestamp) or its JSON report, of
@@ -44,37 +42,6 @@ Measurement import_nccl_tests(std::string_view text, const std::string& file, co
 /// busbw / algbw of nccl-tests (doc/PERFORMANCE.md): all-reduce 2(n-1)/n; all-gather, reduce-scatter, all-to-all
 /// (n-1)/n; the others 1.
 double bus_factor(SampleKind kind, int ranks);
-
-/// One result of a run, before it is a sample. For the two readers.
-struct NcclTestsRow {
-  double bytes = 0.0;
-  std::string dtype;
-  std::optional<double> time_us;
-  std::optional<double> algbw;
-  std::optional<double> busbw;
-  double time_precision = 0.0;   ///< half a unit of the last printed digit
-  double busbw_precision = 0.0;  ///< the same
-  double wrong = 0.0;
-  std::string where;
-};
-
-struct NcclTestsRun {
-  std::optional<SampleKind> kind;
-  bool is_concluded = false;  ///< the footer tells the kind
-  int ranks = 0;              ///< zero: the file does not tell
-  int nodes = 0;
-  std::string device;
-  std::string where;
-  std::vector<NcclTestsRow> rows;
-};
-
-std::vector<NcclTestsRun> read_nccl_tests_text(std::string_view text, const std::string& file, bool in_place);
-std::vector<NcclTestsRun> read_nccl_tests_json(std::string_view text, const std::string& file, bool in_place,
-                                               Measurement& about);
-/// The collective that a program's name such as "./build/all_reduce_perf_mpi" tells.
-std::optional<SampleKind> kind_of_program(std::string_view text);
-/// "float" -> "fp32", "half" -> "fp16", "bfloat16" -> "bf16"; others as they are.
-std::string precision_of_nccl(const std::string& type);
 
 /// How the devices of a node are wired, as `nvidia-smi topo -m` prints it.
 struct NodeTopology {
@@ -106,7 +73,10 @@ TopologyFacts topology_facts(const NodeTopology& topology, std::optional<GpuGene
 /// What the device was doing. kCopy: copies and fills of the driver.
 enum class TraceWork { kProduct, kAttention, kCommunication, kCopy, kOther };
 inline constexpr std::size_t kTraceWorkCount = 5;
-const std::vector<std::string>& trace_work_names();  ///< in the order of the enumerators
+template <>
+struct EnumNames<TraceWork> {
+  static constexpr std::string_view kNames[] = {"products", "attention", "communication", "copies", "other kernels"};
+};
 
 struct TraceTime {
   long kernels = 0;
@@ -126,6 +96,23 @@ std::string trace_text(const nlohmann::json& object, const char* key);
 std::optional<double> trace_number(const nlohmann::json& object, const char* key);
 std::optional<int> trace_count(const nlohmann::json& object, const char* key);  ///< 1 or more
 std::optional<std::int64_t> trace_id(const nlohmann::json& object, const char* key);
+/// What began and ended: an event of phase "X" ("complete").
+struct TraceEvent {
+  std::string name;
+  std::string category;            ///< in lower case
+  std::optional<double> start_us;  ///< since whatever the trace counts from
+  std::optional<double> duration_us;
+  const nlohmann::json* arguments = nullptr;  ///< never null: no arguments are an empty object
+  std::optional<std::int64_t> correlation;    ///< CUPTI's number of the call that launched it
+
+  /// A kernel, a copy or a fill.
+  bool on_device() const { return category == "kernel" || copies(); }
+  bool copies() const { return category == "gpu_memcpy" || category == "gpu_memset"; }
+  /// A call of the host that may launch.
+  bool calls() const { return category == "cuda_runtime" || category == "cuda_driver" || category == "runtime"; }
+};
+/// Nothing of other phases.
+std::optional<TraceEvent> trace_event(const nlohmann::json& event);
 /// By a collective's name in lower case: "allreduce", "_allgather_base".
 std::optional<SampleKind> traced_collective(std::string name);
 

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <limits>
 #include <set>
 #include <utility>
@@ -43,14 +41,9 @@ double time_of(const Terms& terms, const Unknowns& unknowns, bool overlapped) {
   return unknowns.launch + (overlapped ? std::max(multiplying, streaming) : multiplying + streaming);
 }
 
-Unknowns from(const RelativeFit& fit) {
+Unknowns solve_rows(const std::vector<FitRow>& rows) {
+  const RelativeFit fit = fit_relative(rows);
   return {fit.unknowns[0], fit.unknowns[1], fit.unknowns[2], fit.loss};
-}
-
-Unknowns fit_sum(const std::vector<Terms>& all) {
-  std::vector<FitRow> rows;
-  for (const Terms& terms : all) rows.push_back({{1.0, terms.busy, terms.moved}, terms.measured});
-  return from(fit_relative(rows));
 }
 
 Unknowns fit_maximum(const std::vector<Terms>& all) {
@@ -68,7 +61,7 @@ Unknowns fit_maximum(const std::vector<Terms>& all) {
       const double busy = streams[index] ? 0.0 : all[index].busy;
       rows.push_back({{1.0, busy, streams[index] ? all[index].moved : 0.0}, all[index].measured});
     }
-    const Unknowns found = from(fit_relative(rows));
+    const Unknowns found = solve_rows(rows);
     if (found.loss < best.loss) best = found;
     std::vector<bool> next;
     for (const Terms& terms : all) {
@@ -81,7 +74,10 @@ Unknowns fit_maximum(const std::vector<Terms>& all) {
 }
 
 Unknowns fit_terms(const std::vector<Terms>& all, bool overlapped) {
-  return overlapped ? fit_maximum(all) : fit_sum(all);
+  if (overlapped) return fit_maximum(all);
+  std::vector<FitRow> rows;
+  for (const Terms& terms : all) rows.push_back({{1.0, terms.busy, terms.moved}, terms.measured});
+  return solve_rows(rows);
 }
 
 std::vector<Terms> terms_of(const std::vector<GemmPoint>& points, Precision precision, int multiprocessors,
@@ -123,24 +119,15 @@ std::vector<GemmKernel> kernels_of(const GemmSearch& search) {
   for (const int tile : search.tiles) {
     for (const double depth : search.overhead_depths) {
       for (const double share : search.wave_shares) {
-        GemmKernel kernel;
+        GemmKernel& kernel = kernels.emplace_back();
         kernel.tile = tile;
         kernel.overhead_depth = depth;
         kernel.overlapped = search.overlapped;
         kernel.wave_share = share;
-        kernels.push_back(kernel);
       }
     }
   }
   return kernels;
-}
-
-RelativeErrors leave_one_out(const std::vector<Terms>& all, bool overlapped) {
-  constexpr std::size_t kMostLeftOut = 32;
-  const auto predict = [overlapped](const std::vector<Terms>& others, const Terms& left) {
-    return std::pair(time_of(left, fit_terms(others, overlapped), overlapped), left.measured);
-  };
-  return errors_left_out(all, 0, all.size(), (all.size() + kMostLeftOut - 1) / kMostLeftOut, predict);
 }
 
 }  // namespace
@@ -179,7 +166,11 @@ GemmFit fit_gemm(const std::string& what, const std::vector<GemmPoint>& points, 
                           time_of(all[index], best, search.overlapped)});
   }
   fit.errors = relative_errors(fit.points);
-  fit.left_out = leave_one_out(all, search.overlapped);
+  constexpr std::size_t kMostLeftOut = 32;
+  const auto predict = [&search](const std::vector<Terms>& others, const Terms& left) {
+    return std::pair(time_of(left, fit_terms(others, search.overlapped), search.overlapped), left.measured);
+  };
+  fit.left_out = errors_left_out(all, 0, all.size(), (all.size() + kMostLeftOut - 1) / kMostLeftOut, predict);
   return fit;
 }
 
@@ -215,14 +206,6 @@ double time_of(const std::vector<double>& unknowns, const OperatorPoint& point) 
   return unknowns[0] + unknowns[1] * point.amount;
 }
 
-RelativeErrors operator_errors_left_out(const std::vector<OperatorPoint>& points) {
-  constexpr std::size_t kMost = 32;
-  const auto predict = [](const std::vector<OperatorPoint>& others, const OperatorPoint& left) {
-    return std::pair(time_of(solve_amounts(others), left), left.seconds);
-  };
-  return errors_left_out(points, 0, points.size(), std::max<std::size_t>(1, points.size() / kMost), predict);
-}
-
 }  // namespace
 
 OperatorFit fit_operator(const std::string& what, const std::vector<OperatorPoint>& points) {
@@ -238,18 +221,15 @@ OperatorFit fit_operator(const std::string& what, const std::vector<OperatorPoin
     fit.points.push_back({point.label, point.amount, point.seconds, time_of(unknowns, point)});
   }
   fit.errors = relative_errors(fit.points);
-  fit.left_out = operator_errors_left_out(points);
+  constexpr std::size_t kMost = 32;
+  fit.left_out = errors_left_out(points, 0, points.size(), std::max<std::size_t>(1, points.size() / kMost),
+                                 [](const std::vector<OperatorPoint>& others, const OperatorPoint& left) {
+                                   return std::pair(time_of(solve_amounts(others), left), left.seconds);
+                                 });
   return fit;
 }
 
 namespace {
-
-struct Line {
-  double at_none = 1.0;
-  double per_channel = 0.0;
-
-  double time(const OverlapPoint& point) const { return point.alone_s * (at_none + per_channel * point.channels); }
-};
 
 std::set<int> check_channels(const std::string& what, const std::vector<OverlapPoint>& points) {
   std::set<int> channels;
@@ -275,7 +255,7 @@ std::set<int> check_channels(const std::string& what, const std::vector<OverlapP
 }
 
 // The line is the sum of a rising and a falling one, so that solutions without negative unknowns hold all of them.
-Line solve_channels(const std::vector<OverlapPoint>& points) {
+OverlapLine solve_channels(const std::vector<OverlapPoint>& points) {
   int most = 1;
   for (const OverlapPoint& point : points) most = std::max(most, point.channels);
   std::vector<FitRow> rows;
@@ -284,40 +264,35 @@ Line solve_channels(const std::vector<OverlapPoint>& points) {
     rows.push_back({{point.alone_s * share, point.alone_s * (1.0 - share)}, point.beside_s});
   }
   const std::vector<double> ends = fit_relative(rows).unknowns;
-  return {ends[1], (ends[0] - ends[1]) / most};
-}
-
-RelativeErrors channel_errors_left_out(const std::vector<OverlapPoint>& points, const std::set<int>& channels) {
-  std::vector<double> fitted;
-  std::vector<double> measured;
-  for (const int left : channels) {
-    std::vector<OverlapPoint> others;
-    for (const OverlapPoint& point : points) {
-      if (point.channels != left) others.push_back(point);
-    }
-    const Line line = solve_channels(others);
-    for (const OverlapPoint& point : points) {
-      if (point.channels != left) continue;
-      fitted.push_back(line.time(point));
-      measured.push_back(point.beside_s);
-    }
-  }
-  return relative_errors(fitted, measured);
+  return {"", ends[1], (ends[0] - ends[1]) / most, most};
 }
 
 }  // namespace
 
 OverlapFit fit_overlap(const std::string& what, const std::vector<OverlapPoint>& points) {
   const std::set<int> channels = check_channels(what, points);
-  const Line line = solve_channels(points);
+  const OverlapLine line = solve_channels(points);
   OverlapFit fit;
   fit.at_none = line.at_none;
   fit.per_channel = line.per_channel;
   for (const OverlapPoint& point : points) {
-    fit.points.push_back({point.label, static_cast<double>(point.channels), point.beside_s, line.time(point)});
+    fit.points.push_back({point.label, static_cast<double>(point.channels), point.beside_s,
+                          point.alone_s * line.factor(point.channels)});
   }
   fit.errors = relative_errors(fit.points);
-  fit.left_out = channel_errors_left_out(points, channels);
+  std::vector<double> fitted;
+  std::vector<double> measured;
+  for (const int left : channels) {
+    std::vector<OverlapPoint> others = points;
+    std::erase_if(others, [left](const OverlapPoint& point) { return point.channels == left; });
+    const OverlapLine without = solve_channels(others);
+    for (const OverlapPoint& point : points) {
+      if (point.channels != left) continue;
+      fitted.push_back(point.alone_s * without.factor(point.channels));
+      measured.push_back(point.beside_s);
+    }
+  }
+  fit.left_out = relative_errors(fitted, measured);
   return fit;
 }
 

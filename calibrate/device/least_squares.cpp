@@ -3,11 +3,7 @@
 #include <fmt/format.h>
 
 #include <Eigen/Dense>
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
-
-#include "base/text/error.hpp"
 
 namespace flopcast {
 
@@ -55,16 +51,6 @@ std::string not_fitted(const ConfigError& refusal) {
 
 namespace {
 
-Eigen::MatrixXd columns_of(const Eigen::MatrixXd& all, unsigned chosen) {
-  Eigen::MatrixXd picked(all.rows(), all.cols());
-  Eigen::Index count = 0;
-  for (Eigen::Index column = 0; column < all.cols(); ++column) {
-    if ((chosen >> column & 1U) != 0) picked.col(count++) = all.col(column);
-  }
-  picked.conservativeResize(Eigen::NoChange, count);
-  return picked;
-}
-
 // The same sum of squares from no more rows than there are numbers in one: R of the rows with their right sides.
 void compress(Eigen::MatrixXd& matrix, Eigen::VectorXd& target) {
   const Eigen::Index width = matrix.cols() + 1;
@@ -90,17 +76,18 @@ Eigen::VectorXd solve_non_negative(Eigen::MatrixXd matrix, Eigen::VectorXd targe
   double least = target.squaredNorm();
   Eigen::VectorXd best = Eigen::VectorXd::Zero(unknowns);
   for (unsigned chosen = 1; chosen + 1 < 1U << unknowns; ++chosen) {
-    const Eigen::MatrixXd part = columns_of(matrix, chosen);
+    std::vector<Eigen::Index> used;
+    for (Eigen::Index column = 0; column < unknowns; ++column) {
+      if ((chosen >> column & 1U) != 0) used.push_back(column);
+    }
+    const Eigen::MatrixXd part = matrix(Eigen::all, used);
     const Eigen::VectorXd solution = part.colPivHouseholderQr().solve(target);
     if (!solution.allFinite() || !(solution.minCoeff() >= 0.0)) continue;
     const double residual = (part * solution - target).squaredNorm();
     if (!(residual < least)) continue;
     least = residual;
-    Eigen::Index next = 0;
-    for (Eigen::Index column = 0; column < unknowns; ++column) {
-      const bool used = (chosen >> column & 1U) != 0;
-      best(column) = used ? solution(next++) / scale(column) : 0.0;
-    }
+    best.setZero();
+    best(used) = solution.cwiseQuotient(scale(used));
   }
   return best;
 }

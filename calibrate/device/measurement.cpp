@@ -11,14 +11,17 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "calibrate/device/fits.hpp"
-#include "model/config/object_reader.hpp"
+#include "model/config/codec.hpp"
+#include "model/workload/training.hpp"
 
 namespace flopcast {
 
@@ -30,8 +33,9 @@ constexpr int kMostMultiprocessors = 100'000;
 constexpr int kLargestDimension = 100'000'000;
 constexpr int kMostSequences = 1'000'000'000;
 constexpr int kMostPasses = 100;
+constexpr int kMostChannels = 1'024;
 
-double positive(ObjectReader& reader, std::string_view key, const nlohmann::json& value) {
+double positive(const ObjectReader& reader, std::string_view key, const nlohmann::json& value) {
   const double number = value.is_number() ? value.get<double>() : 0.0;
   if (!std::isfinite(number) || number <= 0.0) {
     reader.fail(key, fmt::format("{} is not above zero", value.dump()), "expected a finite number above zero");
@@ -46,35 +50,32 @@ double positive(ObjectReader& reader, std::string_view key, const nlohmann::json
   return number;
 }
 
-SampleShape read_shape(ObjectReader& reader) {
-  const auto numbers = reader.whole_list("shape", 1, kLargestDimension);
-  if (!numbers) reader.fail_missing("shape", "m, n and k of the product, such as [256, 256, 64]");
-  if (numbers->size() != 3) {
-    reader.fail("shape", fmt::format("lists {} numbers", numbers->size()), "expected m, n and k");
-  }
-  return {(*numbers)[0], (*numbers)[1], (*numbers)[2]};
+// A time or a size.
+template <auto Member>
+Entry<OwnerOf<Member>> measured(std::string_view key, std::string_view help) {
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
+    owner.*Member = positive(reader, field.key, *reader.find(field.key));
+  };
+  return entry_of<Member>(key, FieldKind::kNumber, help, read, &write_number<Member>);
 }
 
-AttentionShape read_attention(ObjectReader& reader) {
-  const auto numbers = reader.whole_list("attention", 1, kLargestDimension);
-  const char* form = "batch, heads, sequence and head dimension, such as [4, 16, 2048, 128]";
-  if (!numbers) reader.fail_missing("attention", form);
-  constexpr std::size_t kNumbers = 4;
-  if (numbers->size() != kNumbers) {
-    reader.fail("attention", fmt::format("lists {} numbers", numbers->size()), fmt::format("expected {}", form));
-  }
-  return {(*numbers)[0], (*numbers)[1], (*numbers)[2], (*numbers)[3], reader.boolean("causal").value_or(true)};
-}
-
-void read_neighbour(ObjectReader& reader, SampleKey& key) {
-  if (const auto beside = reader.choice("beside", sample_kind_names())) key.beside = static_cast<SampleKind>(*beside);
-  constexpr int kMostChannels = 1'024;
-  key.channels = reader.whole("channels", 1, kMostChannels).value_or(0);
-  const bool has_channels = key.kind == SampleKind::kChannelCopy || is_message(key.kind);
-  if (key.channels > 0 && !key.beside && !has_channels) {
-    reader.fail("channels", "is given without what ran beside", "say \"beside\" too, such as \"all_reduce\"");
-  }
-  if (key.kind == SampleKind::kChannelCopy && key.channels == 0) reader.fail_missing("channels", "its thread blocks");
+// The sides of a shape as a list of whole numbers.
+template <auto Member, auto... Sides>
+Entry<SampleKey> sides(std::string_view key, std::string_view form) {
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, SampleKey& sample) {
+    const std::vector<int> numbers = *reader.whole_list(field.key, 1, kLargestDimension);
+    if (numbers.size() != sizeof...(Sides)) {
+      reader.fail(field.key, fmt::format("lists {} numbers", numbers.size()), fmt::format("expected {}", field.help));
+    }
+    auto& shape = (sample.*Member).emplace();
+    std::size_t next = 0;
+    ((shape.*Sides = numbers[next++]), ...);
+  };
+  const auto write = [](const FieldInfo&, const SampleKey& sample) {
+    const auto& shape = *(sample.*Member);
+    return OrderedJsonValue(nlohmann::ordered_json::array({shape.*Sides...}));
+  };
+  return entry_of<Member>(key, FieldKind::kWholeList, form, read, write).required(form);
 }
 
 bool has_bytes(SampleKind kind) {
@@ -82,101 +83,138 @@ bool has_bytes(SampleKind kind) {
          is_message(kind) || is_memory_bound(kind);
 }
 
-SampleKey read_key(ObjectReader& reader) {
-  SampleKey key;
-  const auto kind = reader.choice("kind", sample_kind_names());
-  if (!kind) reader.fail_missing("kind", choices_help("", sample_kind_names()));
-  key.kind = static_cast<SampleKind>(*kind);
-  if (key.kind == SampleKind::kGemm) {
-    key.shape = read_shape(reader);
-  } else if (key.kind == SampleKind::kTrainingStep) {
-    key.batch = reader.whole("batch", 1, kMostSequences);
-    if (!key.batch) reader.fail_missing("batch", "the global batch size of the step");
-  } else if (is_attention(key.kind)) {
-    key.attention = read_attention(reader);
-  } else if (has_bytes(key.kind)) {
-    const nlohmann::json* bytes = reader.find("bytes");
-    if (bytes == nullptr) reader.fail_missing("bytes", "the size of the message or copy");
-    key.bytes = positive(reader, "bytes", *bytes);
+// What a kind of sample is measured over.
+Fields<SampleKey> fields_over(SampleKind kind) {
+  if (kind == SampleKind::kGemm) {
+    return {sides<&SampleKey::shape, &SampleShape::m, &SampleShape::n, &SampleShape::k>(
+        "shape", "m, n and k of the product, such as [256, 256, 64]")};
   }
-  key.ranks = reader.whole("ranks", 1, kMostRanks).value_or(1);
-  key.nodes = reader.whole("nodes", 1, kMostRanks).value_or(1);
+  if (kind == SampleKind::kTrainingStep) {
+    return {whole<&SampleKey::batch>("batch", 1, kMostSequences, "of all ranks")
+                .required("the global batch size of the step")};
+  }
+  if (is_attention(kind)) {
+    const auto read = [](ObjectReader& reader, const FieldInfo& field, SampleKey& key) {
+      key.attention->causal = *reader.boolean(field.key);
+    };
+    const auto write = [](const FieldInfo&, const SampleKey& key) -> OrderedJsonValue { return key.attention->causal; };
+    return {sides<&SampleKey::attention, &AttentionShape::batch, &AttentionShape::heads, &AttentionShape::sequence,
+                  &AttentionShape::head_dim>("attention",
+                                             "batch, heads, sequence and head dimension, such as [4, 16, 2048, 128]"),
+            custom<SampleKey>("causal", FieldKind::kBoolean, "half of the scores are computed", read, write)};
+  }
+  if (!has_bytes(kind)) return {};
+  return {measured<&SampleKey::bytes>("bytes", "of a copy or message").required("the size of the message or copy")};
+}
+
+Fields<SampleKey> fields_of_kind(SampleKind kind) {
+  Fields<SampleKey> fields = {choice<&SampleKey::kind>("kind", "what was timed").required()};
+  for (Field<SampleKey>& field : fields_over(kind)) fields.push_back(std::move(field));
+  const Fields<SampleKey> common = {
+      text<&SampleKey::op>("operator", "which of several alike"),
+      optional_choice<&SampleKey::beside>("beside", "what ran at the same time"),
+      whole<&SampleKey::channels>("channels", 1, kMostChannels, "of the message or channel copy").zero_is_none(),
+      whole<&SampleKey::ranks>("ranks", 1, kMostRanks, "that took part"),
+      whole<&SampleKey::nodes>("nodes", 1, kMostRanks, "that they were on"),
+      text<&SampleKey::dtype>("dtype", "of the operands").always(),
+      whole<&SampleKey::pass>("pass", 1, kMostPasses, "of the calibration")};
+  fields.insert(fields.end(), common.begin(), common.end());
+  return fields;
+}
+
+const Fields<SampleKey>& key_fields(SampleKind kind) {
+  static const std::vector<Fields<SampleKey>> by_kind = [] {
+    std::vector<Fields<SampleKey>> all;
+    for (std::size_t index = 0; index < names_of<SampleKind>().size(); ++index) {
+      all.push_back(fields_of_kind(static_cast<SampleKind>(index)));
+    }
+    return all;
+  }();
+  return by_kind[static_cast<std::size_t>(kind)];
+}
+
+const Fields<Sample>& time_fields() {
+  const auto read_seconds = [](ObjectReader& reader, const FieldInfo& field, Sample& sample) {
+    const nlohmann::json& seconds = *reader.find(field.key);
+    if (!seconds.is_array() || seconds.empty()) {
+      reader.fail("seconds", "is no list of times", "expected one number per repetition, such as [1.2e-05, 1.3e-05]");
+    }
+    for (const nlohmann::json& second : seconds) sample.seconds.push_back(positive(reader, field.key, second));
+  };
+  const auto write_seconds = [](const FieldInfo&, const Sample& sample) {
+    return OrderedJsonValue(nlohmann::ordered_json(sample.seconds));
+  };
+  static const Fields<Sample> fields = {
+      measured<&Sample::processor_seconds>("processor_seconds", "CPU time over all repetitions"),
+      custom<Sample>("seconds", FieldKind::kList, "of each repetition", read_seconds, write_seconds)
+          .required("the time of each repetition")};
+  return fields;
+}
+
+void check_key(const ObjectReader& reader, const SampleKey& key) {
   if (key.nodes > key.ranks) {
     reader.fail("nodes", fmt::format("{} nodes hold only {} ranks", key.nodes, key.ranks), "expected at most ranks");
   }
-  key.dtype = reader.text("dtype").value_or("");
-  key.op = reader.text("operator").value_or("");
-  read_neighbour(reader, key);
-  key.pass = reader.whole("pass", 1, kMostPasses).value_or(1);
-  return key;
+  const bool has_channels = key.kind == SampleKind::kChannelCopy || is_message(key.kind);
+  if (key.channels > 0 && !key.beside && !has_channels) {
+    reader.fail("channels", "is given without what ran beside", "say \"beside\" too, such as \"all_reduce\"");
+  }
+  if (key.kind == SampleKind::kChannelCopy && key.channels == 0) reader.fail_missing("channels", "its thread blocks");
 }
 
-Sample read_sample(const nlohmann::json& value, std::size_t index, const Origins& origins) {
-  ObjectReader reader(value, fmt::format("samples.{}", index), origins);
-  Sample sample;
-  sample.key = read_key(reader);
-  const nlohmann::json* seconds = reader.find("seconds");
-  if (seconds == nullptr) reader.fail_missing("seconds", "the time of each repetition");
-  if (!seconds->is_array() || seconds->empty()) {
-    reader.fail("seconds", "is no list of times", "expected one number per repetition, such as [1.2e-05, 1.3e-05]");
-  }
-  for (const nlohmann::json& second : *seconds) sample.seconds.push_back(positive(reader, "seconds", second));
-  if (const nlohmann::json* processor = reader.find("processor_seconds")) {
-    sample.processor_seconds = positive(reader, "processor_seconds", *processor);
-  }
-  reader.refuse_unknown_keys();
-  return sample;
+// Versions and clocks by name.
+template <auto Member, auto Read>
+Entry<Measurement> by_name(std::string_view key, std::string_view help) {
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, Measurement& measurement) {
+    ObjectReader values = *reader.object(field.key);
+    for (const auto& item : values.values().items()) {
+      (measurement.*Member)[item.key()] = Read(values, item.key(), item.value());
+    }
+  };
+  const auto write = [](const FieldInfo& field, const Measurement& measurement) -> OrderedJsonValue {
+    const auto& values = measurement.*Member;
+    return values.empty() && !field.always ? nlohmann::ordered_json() : nlohmann::ordered_json(values);
+  };
+  return custom<Measurement>(key, FieldKind::kObject, help, read, write);
 }
 
-void check_schema(ObjectReader& reader) {
-  const auto schema = reader.text("schema");
-  if (!schema) reader.fail_missing("schema", fmt::format("expected \"{}\"", kSchema));
-  if (*schema != kSchema) {
-    reader.fail("schema", fmt::format("\"{}\" is another format", *schema), fmt::format("expected \"{}\"", kSchema));
+void read_samples(ObjectReader& reader, const FieldInfo& field, Measurement& measurement) {
+  std::set<std::string> known;
+  for (ObjectReader& element : reader.objects(field.key)) {
+    Sample& sample = measurement.samples.emplace_back();
+    const auto kind = static_cast<SampleKind>(element.choice("kind", names_of<SampleKind>()).value_or(0));
+    read_fields(key_fields(kind), element, sample.key);
+    check_key(element, sample.key);
+    read_fields(time_fields(), element, sample);
+    element.refuse_unknown_keys();
+    const std::string name = sample.key.text();
+    if (known.insert(name).second) continue;
+    throw ConfigError(
+        {element.pointer(), fmt::format("{} is given twice", name), element.place(), "keep one of the two"});
   }
 }
 
-nlohmann::ordered_json json_of(const Sample& sample) {
-  const SampleKey& key = sample.key;
-  nlohmann::ordered_json json = {{"kind", name_of(key.kind)}};
-  if (key.shape) json["shape"] = {key.shape->m, key.shape->n, key.shape->k};
-  if (key.bytes) json["bytes"] = *key.bytes;
-  if (key.batch) json["batch"] = *key.batch;
-  if (key.attention) {
-    const AttentionShape& shape = *key.attention;
-    json["attention"] = {shape.batch, shape.heads, shape.sequence, shape.head_dim};
-    json["causal"] = shape.causal;
-  }
-  if (!key.op.empty()) json["operator"] = key.op;
-  if (key.beside) json["beside"] = name_of(*key.beside);
-  if (key.channels > 0) json["channels"] = key.channels;
-  json["ranks"] = key.ranks;
-  json["nodes"] = key.nodes;
-  json["dtype"] = key.dtype;
-  json["pass"] = key.pass;
-  if (sample.processor_seconds) json["processor_seconds"] = *sample.processor_seconds;
-  json["seconds"] = sample.seconds;
-  return json;
+std::string version_of(ObjectReader& versions, const std::string& key, const nlohmann::json&) {
+  return versions.text(key).value_or("");
+}
+
+const Fields<Measurement>& measurement_fields() {
+  static const Fields<Measurement> fields = {
+      text<&Measurement::device>("device", "what was measured").required("the name of what was measured").always(),
+      whole<&Measurement::multiprocessors>("multiprocessors", 1, kMostMultiprocessors,
+                                           "SMs of a GPU; cores that worked on one product of a CPU"),
+      text<&Measurement::host>("host", "the machine's name").always(),
+      text<&Measurement::date>("date", "YYYY-MM-DD; of a run with the time of day, UTC").always(),
+      by_name<&Measurement::libraries, &version_of>("libraries", "name to version").always(),
+      measured<&Measurement::memory_bytes>("memory_bytes", "of the device, or of the whole host"),
+      by_name<&Measurement::clocks_mhz, &positive>("clocks_mhz",
+                                                   "the fastest that the device's parts may run, by name"),
+      custom<Measurement>("samples", FieldKind::kList, "what was timed", &read_samples, nullptr)
+          .required("a list of what was timed")};
+  return fields;
 }
 
 }  // namespace
-
-const std::vector<std::string>& sample_kind_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = {"gemm", "memory_copy", "p2p"};
-    const std::vector<std::string>& collectives = names_of<CollectiveKind>();
-    all.insert(all.end(), collectives.begin(), collectives.begin() + kTimedCollectives);
-    all.insert(all.end(),
-               {"reduce", "training_step", "attention_forward", "attention_backward", "norm", "elementwise",
-                "embedding", "loss", "optimizer_step", "launch", "host_dispatch", "host_copy", "channel_copy"});
-    return all;
-  }();
-  return names;
-}
-
-std::string_view name_of(SampleKind kind) {
-  return sample_kind_names()[static_cast<std::size_t>(kind)];
-}
 
 std::optional<CollectiveKind> collective_of(SampleKind kind) {
   if (kind < SampleKind::kCollective || kind >= SampleKind::kReduce) return std::nullopt;
@@ -235,69 +273,32 @@ Measurement read_measurement(std::string_view text, const std::string& file) {
   Origins origins;
   origins.file = file;
   ObjectReader reader(root, "", origins);
-  check_schema(reader);
+  const std::string expected = fmt::format("expected \"{}\"", kSchema);
+  const auto schema = reader.text("schema");
+  if (!schema) reader.fail_missing("schema", expected);
+  if (*schema != kSchema) reader.fail("schema", fmt::format("\"{}\" is another format", *schema), expected);
   if (reader.find("run") != nullptr) {
     reader.fail("run", "these are the steps of a run, of which no profile can be made",
                 "measure the machine: flopcast calibrate --cpu");
   }
   Measurement measurement;
-  const auto device = reader.text("device");
-  if (!device) reader.fail_missing("device", "the name of what was measured");
-  measurement.device = *device;
-  measurement.multiprocessors = reader.whole("multiprocessors", 1, kMostMultiprocessors).value_or(1);
-  if (const nlohmann::json* memory = reader.find("memory_bytes")) {
-    measurement.memory_bytes = positive(reader, "memory_bytes", *memory);
-  }
-  measurement.host = reader.text("host").value_or("");
-  measurement.date = reader.text("date").value_or("");
-  if (const nlohmann::json* libraries = reader.find("libraries")) {
-    ObjectReader versions(*libraries, "libraries", origins);
-    for (const auto& item : libraries->items()) {
-      measurement.libraries[item.key()] = versions.text(item.key()).value_or("");
-    }
-  }
-  if (const nlohmann::json* clocks = reader.find("clocks_mhz")) {
-    ObjectReader rates(*clocks, "clocks_mhz", origins);
-    for (const auto& item : clocks->items()) {
-      measurement.clocks_mhz[item.key()] = positive(rates, item.key(), item.value());
-    }
-  }
-  const nlohmann::json* samples = reader.find("samples");
-  if (samples == nullptr) reader.fail_missing("samples", "a list of what was timed");
-  if (!samples->is_array()) reader.fail("samples", "is no list", "expected a list of samples");
+  read_fields(measurement_fields(), reader, measurement);
   reader.refuse_unknown_keys();
-  std::set<std::string> known;
-  for (std::size_t index = 0; index < samples->size(); ++index) {
-    measurement.samples.push_back(read_sample((*samples)[index], index, origins));
-    const std::string name = measurement.samples.back().key.text();
-    if (known.insert(name).second) continue;
-    const std::string field = fmt::format("samples.{}", index);
-    throw ConfigError({field, fmt::format("{} is given twice", name), origins.where(field), "keep one of the two"});
-  }
   return measurement;
 }
 
 std::string write_measurement(const Measurement& measurement) {
-  nlohmann::ordered_json json = {
-      {"schema", kSchema},        {"device", measurement.device}, {"multiprocessors", measurement.multiprocessors},
-      {"host", measurement.host}, {"date", measurement.date},     {"libraries", measurement.libraries}};
-  if (measurement.memory_bytes) json["memory_bytes"] = *measurement.memory_bytes;
-  if (!measurement.clocks_mhz.empty()) json["clocks_mhz"] = measurement.clocks_mhz;
-  json["samples"] = nlohmann::ordered_json::array();
-  for (const Sample& sample : measurement.samples) json["samples"].push_back(json_of(sample));
+  nlohmann::ordered_json json = {{"schema", kSchema}};
+  add_fields(measurement_fields(), measurement, json);
   // One sample a line: a person can read it, and the seconds do not take a line each.
   std::string text = "{\n";
-  for (const auto& item : json.items()) {
-    if (item.key() != "samples") {
-      // A log's device name need not be UTF-8.
-      const std::string value = item.value().dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-      text += fmt::format("  {}: {},\n", nlohmann::json(item.key()).dump(), value);
-    }
-  }
+  for (const auto& item : json.items()) text += fmt::format("  {}: {},\n", json_text(item.key()), dumped(item.value()));
   text += "  \"samples\": [";
   const char* separator = "\n    ";
-  for (const auto& sample : json["samples"]) {
-    text += separator + sample.dump();
+  for (const Sample& sample : measurement.samples) {
+    nlohmann::ordered_json one = write_fields(key_fields(sample.key.kind), sample.key);
+    add_fields(time_fields(), sample, one);
+    text += separator + dumped(one);
     separator = ",\n    ";
   }
   return text + "\n  ]\n}\n";
@@ -370,6 +371,133 @@ void MeasurementFile::append(const Sample& sample) {
   FLOPCAST_CHECK(!has(sample.key));
   measurement_.samples.push_back(sample);
   if (!path_.empty()) replace_measurement_file(path_, write_measurement(measurement_));
+}
+
+namespace {
+
+bool is_named(const Measurement& measurement) {
+  return !measurement.device.empty() && measurement.device != "unnamed";
+}
+
+// What is fitted together.
+std::string group_of(const SampleKey& key) {
+  if (key.kind == SampleKind::kGemm) {
+    return fmt::format("products of {}{}", key.dtype, key.op.empty() ? "" : " (" + key.op + ")");
+  }
+  if (!is_message(key.kind)) {
+    return fmt::format("{}{}{}", name_of(key.kind), key.op.empty() ? "" : " (" + key.op + ")",
+                       key.dtype.empty() ? "" : " " + key.dtype);
+  }
+  return fmt::format("{}, {} ranks{}", name_of(key.kind), key.ranks,
+                     key.nodes > 1 ? fmt::format(" on {} nodes", key.nodes) : "");
+}
+
+// Different samples that a fit of the group needs; none where nothing is fitted over sizes.
+std::size_t needed_for(SampleKind kind) {
+  if (kind == SampleKind::kGemm) return kFewestShapes;
+  if (is_message(kind) || kind == SampleKind::kMemoryCopy || kind == SampleKind::kHostCopy) return kFewestSizes;
+  return is_memory_bound(kind) || is_attention(kind) ? kFewestAmounts : 0;
+}
+
+// What ran beside something else is fitted where there is enough of it.
+bool is_fitted_alone(const SampleKey& key) {
+  return !key.beside && key.channels == 0;
+}
+
+}  // namespace
+
+void add_samples(Measurement& all, const Measurement& more, const std::string& file) {
+  if (is_named(all) && is_named(more) && all.device != more.device) {
+    throw ConfigError({"", fmt::format("was measured on {}, the files before on {}", more.device, all.device), file,
+                       "one profile describes one device"});
+  }
+  if (!is_named(all)) {
+    all.device = more.device;
+    all.multiprocessors = more.multiprocessors;
+    all.memory_bytes = more.memory_bytes;
+    all.clocks_mhz = more.clocks_mhz;
+  }
+  if (all.host.empty()) all.host = more.host;
+  all.date = std::max(all.date, more.date);
+  all.libraries.insert(more.libraries.begin(), more.libraries.end());
+  for (Sample sample : more.samples) {
+    while (all.has(sample.key)) ++sample.key.pass;
+    all.samples.push_back(std::move(sample));
+  }
+}
+
+std::vector<std::string> leave_out_small_groups(Measurement& measurement) {
+  std::map<std::string, std::set<std::string>> sizes;
+  std::map<std::string, std::string> reasons;
+  for (const Sample& sample : measurement.samples) {
+    if (!is_fitted_alone(sample.key)) continue;
+    const std::string group = group_of(sample.key);
+    SampleKey size = sample.key;
+    // A curve does not tell types apart.
+    if (is_message(size.kind)) size.dtype.clear();
+    sizes[group].insert(size.text_without_pass());
+    if (sample.key.kind == SampleKind::kGemm && !parse<Precision>(sample.key.dtype)) {
+      reasons[group] = fmt::format("{}: no forecast uses them", group);
+    }
+  }
+  for (const Sample& sample : measurement.samples) {
+    if (!is_fitted_alone(sample.key)) continue;
+    const bool product = sample.key.kind == SampleKind::kGemm;
+    const std::string group = group_of(sample.key);
+    const std::size_t known = sizes[group].size();
+    const std::size_t needed = needed_for(sample.key.kind);
+    if (known >= needed) continue;
+    reasons.emplace(group, fmt::format("{}: {} {}{}, but a fit needs {}", group, known, product ? "shape" : "size",
+                                       known == 1 ? "" : "s", needed));
+  }
+  std::erase_if(measurement.samples, [&reasons](const Sample& sample) {
+    return is_fitted_alone(sample.key) && reasons.count(group_of(sample.key)) > 0;
+  });
+  std::vector<std::string> sentences;
+  for (auto& [group, reason] : reasons) sentences.push_back(std::move(reason));
+  return sentences;
+}
+
+Agreement compare_passes(const Measurement& measurement) {
+  std::map<std::string, std::vector<double>> medians;
+  for (const Sample& sample : measurement.samples) {
+    medians[sample.key.text_without_pass()].push_back(sample.median());
+  }
+  Agreement agreement;
+  std::vector<double> differences;
+  for (const auto& [name, times] : medians) {
+    if (times.size() < 2) continue;
+    const auto [least, most] = std::minmax_element(times.begin(), times.end());
+    const double difference = *most / *least - 1.0;
+    differences.push_back(difference);
+    if (difference < agreement.largest) continue;
+    agreement.largest = difference;
+    agreement.worst = name;
+  }
+  agreement.compared = static_cast<int>(differences.size());
+  agreement.median = median_of(differences);
+  return agreement;
+}
+
+void require_agreement(const Measurement& measurement, const std::string& file) {
+  const Agreement agreement = compare_passes(measurement);
+  if (agreement.median <= kAgreementTolerance) return;
+  throw EnvironmentError(fmt::format(
+      "the two passes of the calibration disagree by {:.1f} % in the median of {} samples (tolerance {:.1f} "
+      "%), most on {} ({:.1f} %): no profile is written. Something else used this machine; calibrate again "
+      "when it is quiet{}",
+      1e2 * agreement.median, agreement.compared, 1e2 * kAgreementTolerance, agreement.worst, 1e2 * agreement.largest,
+      file.empty() ? "" : fmt::format(" (the measurements are in {})", file)));
+}
+
+std::optional<double> disturbance(const Measurement& measurement) {
+  std::vector<double> ratios;
+  for (const Sample& sample : measurement.samples) {
+    if (!sample.processor_seconds) continue;
+    ratios.push_back(std::accumulate(sample.seconds.begin(), sample.seconds.end(), 0.0) / *sample.processor_seconds);
+  }
+  if (ratios.empty()) return std::nullopt;
+  return median_of(ratios);
 }
 
 }  // namespace flopcast

@@ -6,11 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include "model/enum_names.hpp"
 #include "model/hardware/network.hpp"
 
 namespace flopcast {
-
-inline constexpr int kTimedCollectives = 5;  ///< all but barriers
 
 /// What was timed. Bytes of a collective are as nccl-tests prints them: the whole buffer of an all-reduce, the sum over
 /// ranks of an all-gather or a reduce-scatter, one rank's buffer of the others. Bytes of a copy, of kernels that the
@@ -23,8 +22,8 @@ enum class SampleKind {
   kGemm,
   kMemoryCopy,
   kPointToPoint,
-  kCollective,  ///< the first of them: sample_of()
-  kReduce = kCollective + kTimedCollectives,
+  kCollective,  ///< the first of them, in the order of CollectiveKind without barriers: sample_of()
+  kReduce = kCollective + 5,
   kTrainingStep,
   kAttentionForward,
   kAttentionBackward,
@@ -38,13 +37,19 @@ enum class SampleKind {
   kHostCopy,
   kChannelCopy
 };
+template <>
+struct EnumNames<SampleKind> {
+  static constexpr std::string_view kNames[] = {
+      "gemm",          "memory_copy", "p2p",         "all_reduce",    "all_gather",        "reduce_scatter",
+      "all_to_all",    "broadcast",   "reduce",      "training_step", "attention_forward", "attention_backward",
+      "norm",          "elementwise", "embedding",   "loss",          "optimizer_step",    "launch",
+      "host_dispatch", "host_copy",   "channel_copy"};
+};
 constexpr SampleKind sample_of(CollectiveKind kind) {
   return static_cast<SampleKind>(static_cast<int>(SampleKind::kCollective) + static_cast<int>(kind));
 }
 /// Nothing of what is none, such as a reduction to one rank.
 std::optional<CollectiveKind> collective_of(SampleKind kind);
-const std::vector<std::string>& sample_kind_names();  ///< in the order of the enumerators
-std::string_view name_of(SampleKind kind);
 /// Whether ranks exchanged a message: point-to-point or collective.
 bool is_message(SampleKind kind);
 /// Whether the kernel is one that memory bounds: from norm to optimizer_step.
@@ -147,5 +152,38 @@ class MeasurementFile {
   Measurement about_;
   Measurement measurement_;
 };
+
+/// Adds the samples of `more`, read from `file`; what is there already becomes a further pass. Throws ConfigError when
+/// both name a device and it is not the same.
+void add_samples(Measurement& all, const Measurement& more, const std::string& file);
+
+/// Takes out what cannot be fitted: products of a precision that no forecast uses or with too few shapes, kernels,
+/// copies and messages of a group with too few sizes. One sentence for each, for the user. For files that hold what
+/// happened to run, or what the time sufficed for.
+std::vector<std::string> leave_out_small_groups(Measurement& measurement);
+
+/// How far two passes over the same samples lie apart, as |t1 / t2 - 1| of their medians with the larger on top.
+struct Agreement {
+  int compared = 0;
+  double median = 0.0;
+  double largest = 0.0;
+  std::string worst;  ///< the sample of the largest
+};
+
+/// The median that two passes may differ by. One sample may be unlucky; when half of them moved by more, the machine
+/// was not the same machine.
+inline constexpr double kAgreementTolerance = 0.10;
+
+/// Samples that only one pass holds are left out.
+Agreement compare_passes(const Measurement& measurement);
+
+/// Throws EnvironmentError when the passes disagree by more than kAgreementTolerance in the median. `file` is named as
+/// the place of the measurements.
+void require_agreement(const Measurement& measurement, const std::string& file);
+
+/// Wall time over CPU time of the samples that tell both, median: 1.0 on a machine of one's own. Absent when none does.
+std::optional<double> disturbance(const Measurement& measurement);
+/// Above it a run counts as disturbed: something else used its cores.
+inline constexpr double kDisturbedFrom = 1.03;
 
 }  // namespace flopcast

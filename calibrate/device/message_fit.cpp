@@ -2,13 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <functional>
 #include <limits>
 #include <map>
-#include <unordered_map>
 #include <utility>
 
 namespace flopcast {
@@ -64,15 +60,8 @@ std::vector<MessagePoint> pooled(const std::vector<MessagePoint>& points) {
   return fewer;
 }
 
-// The lower of the middle two: interference only ever makes a message slower.
-double lower_median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-// The nearest times that never fall: least absolute differences, by pooling adjacent violators with their median. A
-// curve that followed an outlier upwards would have to stay there.
+// The nearest times that never fall: least absolute differences, by pooling adjacent violators with their lower median:
+// interference only ever makes a message slower. A curve that followed an outlier upwards would have to stay there.
 std::vector<MessagePoint> rising(const std::vector<MessagePoint>& points) {
   std::vector<std::vector<double>> blocks;
   for (const MessagePoint& point : points) {
@@ -128,40 +117,21 @@ void check_scatter(const std::string& what, const std::vector<MessagePoint>& poi
              "measure again without other traffic, or leave these out");
 }
 
-struct LineFit {
-  double alpha = 0.0;
-  double beta = 0.0;
-  double loss = 0.0;
-};
-
 // Lines through runs of points: with one size left out, most runs are as they were.
 class Lines {
  public:
-  const LineFit& through(const MessagePoint* first, const MessagePoint* last) {
-    Key key;
-    key.reserve(static_cast<std::size_t>(last - first));
+  const RelativeFit& through(const MessagePoint* first, const MessagePoint* last) {
+    std::vector<std::pair<double, double>> key;
     for (const MessagePoint* point = first; point != last; ++point) key.emplace_back(point->bytes, point->seconds);
-    const auto known = fitted_.find(key);
-    if (known != fitted_.end()) return known->second;
+    const auto [known, fresh] = fitted_.try_emplace(std::move(key));
+    if (!fresh) return known->second;
     std::vector<FitRow> rows;
-    for (const auto& [bytes, seconds] : key) rows.push_back({{1.0, bytes}, seconds});
-    const RelativeFit fit = fit_relative(rows);
-    return fitted_.emplace(std::move(key), LineFit{fit.unknowns[0], fit.unknowns[1], fit.loss}).first->second;
+    for (const auto& [bytes, seconds] : known->first) rows.push_back({{1.0, bytes}, seconds});
+    return known->second = fit_relative(rows);
   }
 
  private:
-  using Key = std::vector<std::pair<double, double>>;
-  struct Hash {
-    std::size_t operator()(const Key& key) const {
-      std::size_t sum = key.size();
-      for (const auto& [bytes, seconds] : key) {
-        sum = sum * 31 + std::hash<double>()(bytes);
-        sum = sum * 31 + std::hash<double>()(seconds);
-      }
-      return sum;
-    }
-  };
-  std::unordered_map<Key, LineFit, Hash> fitted_;
+  std::map<std::vector<std::pair<double, double>>, RelativeFit> fitted_;
 };
 
 class Partition {
@@ -193,10 +163,10 @@ class Partition {
   void extend(const Pieces& head, std::size_t first, std::size_t last, Pieces& best) {
     if (last - first < std::min(kFewestPerPiece, points_.size())) return;
     if (!(head.loss < best.loss)) return;  // and no line makes it less
-    const LineFit& line = lines_.through(points_.data() + first, points_.data() + last);
+    const RelativeFit& line = lines_.through(points_.data() + first, points_.data() + last);
     if (!(head.loss + line.loss < best.loss)) return;
     best = head;
-    best.pieces.push_back({first, line.alpha, line.beta});
+    best.pieces.push_back({first, line.unknowns[0], line.unknowns[1]});
     best.loss = head.loss + line.loss;
   }
 
@@ -234,23 +204,18 @@ double loss_of(const MessageCurve& curve, const std::vector<MessagePoint>& sizes
   return loss;
 }
 
-struct Counts {
-  int most = kMostSegments;
-  bool exactly = false;
-};
-
-MessageCurve best_curve(const std::vector<MessagePoint>& sizes, Counts counts, Lines& lines) {
+MessageCurve best_curve(const std::vector<MessagePoint>& sizes, SegmentCount count, Lines& lines) {
   // One line does not follow an outlier.
-  const std::vector<MessagePoint> points = counts.most > 1 ? rising(sizes) : sizes;
-  const std::vector<Pieces> cuts = Partition(points, lines).best(counts.most);
-  if (counts.exactly) return curve_of(points, cuts.back());
-  const double count = static_cast<double>(sizes.size());
+  const std::vector<MessagePoint> points = count.most > 1 ? rising(sizes) : sizes;
+  const std::vector<Pieces> cuts = Partition(points, lines).best(count.most);
+  if (count.exactly) return curve_of(points, cuts.back());
+  const double all = static_cast<double>(sizes.size());
   MessageCurve best;
   double least = std::numeric_limits<double>::infinity();
   for (const Pieces& cut : cuts) {
     MessageCurve curve = curve_of(points, cut);
-    const double score = count * std::log(std::max(loss_of(curve, sizes) / count, kLeastLoss)) +
-                         3.0 * static_cast<double>(cut.pieces.size()) * std::log(count);
+    const double score = all * std::log(std::max(loss_of(curve, sizes) / all, kLeastLoss)) +
+                         3.0 * static_cast<double>(cut.pieces.size()) * std::log(all);
     if (score >= least) continue;
     least = score;
     best = std::move(curve);
@@ -258,14 +223,9 @@ MessageCurve best_curve(const std::vector<MessagePoint>& sizes, Counts counts, L
   return best;
 }
 
-RelativeErrors leave_one_out(const std::vector<MessagePoint>& points, Counts counts, Lines& lines) {
-  const auto predict = [&](const std::vector<MessagePoint>& others, const MessagePoint& left) {
-    return std::pair(best_curve(others, counts, lines).time(Bytes(left.bytes)).value(), left.seconds);
-  };
-  return errors_left_out(points, 1, points.size() - 1, 1, predict);
-}
+}  // namespace
 
-MessageFit fit(const std::string& what, const std::vector<MessagePoint>& given, Counts counts) {
+MessageFit fit_message_curve(const std::string& what, const std::vector<MessagePoint>& given, SegmentCount count) {
   const std::vector<MessagePoint> points = condensed(what, given);
   if (points.size() < kFewestSizes) {
     refuse_fit(what, fmt::format("only {} sizes were measured", points.size()),
@@ -276,24 +236,17 @@ MessageFit fit(const std::string& what, const std::vector<MessagePoint>& given, 
   check_scatter(what, points);
   MessageFit fit;
   Lines lines;
-  fit.curve = best_curve(sizes, counts, lines);
+  fit.curve = best_curve(sizes, count, lines);
   for (const MessagePoint& point : points) {
     fit.points.push_back(
         {fmt::format("{} B", point.bytes), point.bytes, point.seconds, fit.curve.time(Bytes(point.bytes)).value()});
   }
   fit.errors = relative_errors(fit.points);
-  fit.left_out = leave_one_out(sizes, counts, lines);
+  const auto predict = [&](const std::vector<MessagePoint>& others, const MessagePoint& left) {
+    return std::pair(best_curve(others, count, lines).time(Bytes(left.bytes)).value(), left.seconds);
+  };
+  fit.left_out = errors_left_out(sizes, 1, sizes.size() - 1, 1, predict);
   return fit;
-}
-
-}  // namespace
-
-MessageFit fit_message_curve(const std::string& what, const std::vector<MessagePoint>& points, int most_segments) {
-  return fit(what, points, {most_segments, false});
-}
-
-MessageFit fit_message_curve_of(const std::string& what, const std::vector<MessagePoint>& points, int segments) {
-  return fit(what, points, {segments, true});
 }
 
 }  // namespace flopcast

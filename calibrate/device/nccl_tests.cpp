@@ -3,11 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstddef>
 #include <cstdlib>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -15,11 +12,59 @@
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "model/config/document.hpp"
+#include "model/config/codec.hpp"
 
 namespace flopcast {
 
 namespace {
+
+// One result of a run, before it is a sample.
+struct NcclTestsRow {
+  double bytes = 0.0;
+  std::string dtype;
+  std::optional<double> time_us;
+  std::optional<double> algbw;
+  std::optional<double> busbw;
+  double time_precision = 0.0;   // half a unit of the last printed digit
+  double busbw_precision = 0.0;  // the same
+  double wrong = 0.0;
+  std::string where;
+};
+
+struct NcclTestsRun {
+  std::optional<SampleKind> kind;
+  bool is_concluded = false;  // the footer tells the kind
+  int ranks = 0;              // zero: the file does not tell
+  int nodes = 0;
+  std::string device;
+  std::string where;
+  std::vector<NcclTestsRow> rows;
+};
+
+// The collective that a program's name such as "./build/all_reduce_perf_mpi" says.
+std::optional<SampleKind> kind_of_program(std::string_view text) {
+  // The longer names first: "reduce" is part of three.
+  constexpr std::array<std::pair<std::string_view, SampleKind>, 7> kPrograms = {
+      {{"all_reduce_perf", sample_of(CollectiveKind::kAllReduce)},
+       {"all_gather_perf", sample_of(CollectiveKind::kAllGather)},
+       {"reduce_scatter_perf", sample_of(CollectiveKind::kReduceScatter)},
+       {"alltoall_perf", sample_of(CollectiveKind::kAllToAll)},
+       {"broadcast_perf", sample_of(CollectiveKind::kBroadcast)},
+       {"sendrecv_perf", SampleKind::kPointToPoint},
+       {"reduce_perf", SampleKind::kReduce}}};
+  for (const auto& [name, kind] : kPrograms) {
+    if (text.find(name) != std::string_view::npos) return kind;
+  }
+  return std::nullopt;
+}
+
+// "float" -> "fp32"; types that are not listed stay as they are.
+std::string precision_of_nccl(const std::string& type) {
+  static const std::map<std::string, std::string> names = {
+      {"float", "fp32"}, {"half", "fp16"}, {"bfloat16", "bf16"}, {"f8e4m3", "fp8"}, {"f8e5m2", "fp8"}};
+  const auto known = names.find(type);
+  return known == names.end() ? type : known->second;
+}
 
 // n of 2(n-1)/n or (n-1)/n; nothing when the printed digits leave a choice.
 std::optional<int> ranks_by_factor(const NcclTestsRun& run, SampleKind kind) {
@@ -104,145 +149,60 @@ void add_run(const NcclTestsRun& run, const std::string& file, const NcclTestsRe
   if (measurement.device.empty()) measurement.device = run.device;
 }
 
-}  // namespace
+constexpr const char* kReportForm = "expected the report that nccl-tests writes with -J";
 
-double bus_factor(SampleKind kind, int ranks) {
-  const double share = static_cast<double>(ranks - 1) / ranks;
-  const std::optional<CollectiveKind> collective = collective_of(kind);
-  if (!collective || *collective == CollectiveKind::kBroadcast) return 1.0;
-  return *collective == CollectiveKind::kAllReduce ? 2.0 * share : share;
+const Fields<NcclTestsRow>& report_time_fields() {
+  static const Fields<NcclTestsRow> fields = {
+      amount<&NcclTestsRow::time_us>("time", "microseconds").required(kReportForm),
+      amount<&NcclTestsRow::algbw>("alg_bw", "GB/s").required(kReportForm),
+      amount<&NcclTestsRow::busbw>("bus_bw", "GB/s").required(kReportForm),
+      amount<&NcclTestsRow::wrong>("nwrong", "wrong elements of the result")};
+  return fields;
 }
 
-std::optional<SampleKind> kind_of_program(std::string_view text) {
-  // The longer names first: "reduce" is part of three.
-  constexpr std::array<std::pair<std::string_view, SampleKind>, 7> kPrograms = {
-      {{"all_reduce_perf", sample_of(CollectiveKind::kAllReduce)},
-       {"all_gather_perf", sample_of(CollectiveKind::kAllGather)},
-       {"reduce_scatter_perf", sample_of(CollectiveKind::kReduceScatter)},
-       {"alltoall_perf", sample_of(CollectiveKind::kAllToAll)},
-       {"broadcast_perf", sample_of(CollectiveKind::kBroadcast)},
-       {"sendrecv_perf", SampleKind::kPointToPoint},
-       {"reduce_perf", SampleKind::kReduce}}};
-  for (const auto& [name, kind] : kPrograms) {
-    if (text.find(name) != std::string_view::npos) return kind;
-  }
-  return std::nullopt;
+template <bool kInPlace>
+const Fields<NcclTestsRow>& report_row_fields() {
+  static const Fields<NcclTestsRow> fields = {
+      amount<&NcclTestsRow::bytes>("size", "bytes").required(kReportForm),
+      text<&NcclTestsRow::dtype>("type", "as NCCL calls it"),
+      level<&report_time_fields>(kInPlace ? "in_place" : "out_of_place", "times and rates")};
+  return fields;
 }
-
-std::string precision_of_nccl(const std::string& type) {
-  static const std::map<std::string, std::string> names = {
-      {"float", "fp32"}, {"half", "fp16"}, {"bfloat16", "bf16"}, {"f8e4m3", "fp8"}, {"f8e5m2", "fp8"}};
-  const auto known = names.find(type);
-  return known == names.end() ? type : known->second;
-}
-
-bool is_nccl_tests_json(std::string_view text) {
-  const std::size_t start = text.find_first_not_of(" \t\r\n");
-  return start != std::string_view::npos && text[start] == '{';
-}
-
-Measurement import_nccl_tests(std::string_view text, const std::string& file, const NcclTestsRequest& request) {
-  Measurement measurement;
-  const std::vector<NcclTestsRun> runs = is_nccl_tests_json(text)
-                                             ? read_nccl_tests_json(text, file, request.in_place, measurement)
-                                             : read_nccl_tests_text(text, file, request.in_place);
-  for (const NcclTestsRun& run : runs) add_run(run, file, request, measurement);
-  if (measurement.samples.empty()) {
-    refuse_at(file, fmt::format("{} holds no result of nccl-tests", file),
-              "expected rows such as: 1048576 262144 float sum -1 92.80 11.30 19.77 0 …");
-  }
-  if (measurement.device.empty()) measurement.device = "unnamed";
-  return measurement;
-}
-
-namespace {
-
-// The report prints times and bandwidths with six decimals.
-constexpr double kPrecision = 0.5e-6;
-
-[[noreturn]] void refuse_report(const std::string& file, const std::string& pointer, const std::string& problem) {
-  throw ConfigError({"", problem, file + ":" + pointer, "expected the report that nccl-tests writes with -J"});
-}
-
-const nlohmann::json* member(const nlohmann::json& object, const char* key) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(key);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
-}
-
-std::string text_of(const nlohmann::json& object, const char* key) {
-  const nlohmann::json* value = member(object, key);
-  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
-}
-
-double number_of(const nlohmann::json& object, const char* key, const std::string& file, const std::string& pointer) {
-  const nlohmann::json* value = member(object, key);
-  if (value == nullptr || !value->is_number() || !std::isfinite(value->get<double>())) {
-    refuse_report(file, fmt::format("{}/{}", pointer, key),
-                  value == nullptr ? "is missing" : fmt::format("{} is not a number", value->dump()));
-  }
-  return value->get<double>();
-}
-
-NcclTestsRow row_of(const nlohmann::json& result, const std::string& file, const std::string& pointer, bool in_place) {
-  NcclTestsRow row;
-  row.where = file + ":" + pointer;
-  row.bytes = number_of(result, "size", file, pointer);
-  row.dtype = text_of(result, "type");
-  const char* place = in_place ? "in_place" : "out_of_place";
-  const nlohmann::json* values = member(result, place);
-  if (values == nullptr) return row;
-  const std::string inner = fmt::format("{}/{}", pointer, place);
-  row.time_us = number_of(*values, "time", file, inner);
-  row.algbw = number_of(*values, "alg_bw", file, inner);
-  row.busbw = number_of(*values, "bus_bw", file, inner);
-  row.time_precision = kPrecision;
-  row.busbw_precision = kPrecision;
-  if (member(*values, "nwrong") != nullptr) row.wrong = number_of(*values, "nwrong", file, inner);
-  return row;
-}
-
-void read_devices(const nlohmann::json& root, NcclTestsRun& run) {
-  const nlohmann::json* config = member(root, "config");
-  const nlohmann::json* devices = config == nullptr ? nullptr : member(*config, "devices");
-  if (devices == nullptr) devices = member(root, "devices");
-  if (devices == nullptr || !devices->is_array()) return;
-  std::set<std::string> hosts;
-  for (const nlohmann::json& device : *devices) {
-    hosts.insert(text_of(device, "hostname"));
-    if (run.device.empty()) run.device = text_of(device, "device_info");
-  }
-  run.ranks = static_cast<int>(devices->size());
-  run.nodes = static_cast<int>(hosts.size());
-}
-
-}  // namespace
 
 std::vector<NcclTestsRun> read_nccl_tests_json(std::string_view text, const std::string& file, bool in_place,
                                                Measurement& about) {
+  constexpr double kPrecision = 0.5e-6;  // the report prints times and bandwidths with six decimals
   const nlohmann::json root = parse_json(text, file);
+  JsonReader reader = JsonReader::foreign(root, "", file);
   NcclTestsRun run;
   run.where = file;
-  read_devices(root, run);
-  if (const nlohmann::json* arguments = member(root, "args"); arguments != nullptr && arguments->is_array()) {
+  std::set<std::string> hosts;
+  std::optional<JsonReader> config = reader.object("config");
+  for (JsonReader& device : config && config->has("devices") ? config->objects("devices") : reader.objects("devices")) {
+    hosts.insert(device.text("hostname").value_or(""));
+    if (run.device.empty()) run.device = device.text("device_info").value_or("");
+    ++run.ranks;
+  }
+  run.nodes = static_cast<int>(hosts.size());
+  if (const nlohmann::json* arguments = reader.find("args"); arguments != nullptr && arguments->is_array()) {
     for (const nlohmann::json& argument : *arguments) {
       if (!run.kind && argument.is_string()) run.kind = kind_of_program(argument.get<std::string>());
     }
   }
   constexpr std::size_t kDate = 10;
-  about.date = text_of(root, "start_time").substr(0, kDate);
-  if (const nlohmann::json* version = member(root, "nccl_version"); version != nullptr && version->is_number()) {
+  about.date = reader.text("start_time").value_or("").substr(0, kDate);
+  if (const nlohmann::json* version = reader.find("nccl_version"); version != nullptr && version->is_number()) {
     about.libraries["nccl"] = version->dump();
   }
-  const nlohmann::json* results = member(root, "results");
-  if (results == nullptr || !results->is_array()) refuse_report(file, "/results", "is no list of results");
-  for (std::size_t index = 0; index < results->size(); ++index) {
-    run.rows.push_back(row_of((*results)[index], file, fmt::format("/results/{}", index), in_place));
+  if (!reader.has("results")) reader.fail_missing("results", kReportForm);
+  for (JsonReader& result : reader.objects("results")) {
+    NcclTestsRow& row = run.rows.emplace_back();
+    row.where = result.place();
+    read_fields(in_place ? report_row_fields<true>() : report_row_fields<false>(), result, row);
+    row.time_precision = row.busbw_precision = kPrecision;
   }
   return {run};
 }
-
-namespace {
 
 std::vector<std::string> report_words(std::string line) {
   // mpirun --tag-output glues its tag to what follows.
@@ -290,38 +250,19 @@ Number number_of(const std::string& text, const std::string& column, const std::
   return {value, 0.5 * std::pow(10.0, power - digits)};
 }
 
-// The columns that a version of nccl-tests prints, as its own header names them.
-class Columns {
- public:
-  static std::optional<Columns> of_header(const std::vector<std::string>& tokens) {
-    const auto size = std::find(tokens.begin(), tokens.end(), "size");
-    const bool header = size != tokens.end() && std::find(size, tokens.end(), "count") != tokens.end() &&
-                        std::find(size, tokens.end(), "busbw") != tokens.end();
-    if (!header) return std::nullopt;
-    Columns columns;
-    columns.names_.assign(size, tokens.end());
-    return columns;
-  }
-  // Of rows without a header, such as those that grep found: today's layout.
-  static Columns usual() {
-    Columns columns;
-    columns.names_ = {"size",  "count",  "type", "redop", "root",  "time",  "algbw",
-                      "busbw", "#wrong", "time", "algbw", "busbw", "#wrong"};
-    return columns;
-  }
+// The columns that a version of nccl-tests prints, as its own header names them; empty where the line is no header.
+std::vector<std::string> header_columns(const std::vector<std::string>& tokens) {
+  const auto size = std::find(tokens.begin(), tokens.end(), "size");
+  const bool header = size != tokens.end() && std::find(size, tokens.end(), "count") != tokens.end() &&
+                      std::find(size, tokens.end(), "busbw") != tokens.end();
+  return header ? std::vector<std::string>(size, tokens.end()) : std::vector<std::string>();
+}
 
-  std::size_t count() const { return names_.size(); }
-  // The nth column of that name.
-  std::optional<std::size_t> find(const std::string& name, int nth) const {
-    for (std::size_t index = 0; index < names_.size(); ++index) {
-      if (names_[index] == name && nth-- == 0) return index;
-    }
-    return std::nullopt;
-  }
-
- private:
-  std::vector<std::string> names_;
-};
+// Of rows without a header, such as those that grep found: today's layout.
+std::vector<std::string> usual_columns() {
+  return {"size",  "count",  "type", "redop", "root",  "time",  "algbw",
+          "busbw", "#wrong", "time", "algbw", "busbw", "#wrong"};
+}
 
 class TextReader {
  public:
@@ -341,9 +282,9 @@ class TextReader {
       finish();
       kind_ = kind;
     }
-    if (const auto columns = Columns::of_header(tokens)) {
+    if (std::vector<std::string> columns = header_columns(tokens); !columns.empty()) {
       finish_rows();
-      columns_ = *columns;
+      columns_ = std::move(columns);
       return;
     }
     if (const auto start = start_of_row(tokens)) {
@@ -367,14 +308,15 @@ class TextReader {
   }
 
   void read_row(const std::vector<std::string>& tokens) {
-    if (tokens.size() < columns_.count()) {
-      throw ConfigError({"", fmt::format("the row has {} columns, its header {}", tokens.size(), columns_.count()),
+    if (tokens.size() < columns_.size()) {
+      throw ConfigError({"", fmt::format("the row has {} columns, its header {}", tokens.size(), columns_.size()),
                          where_, "was the log cut? remove the row, or measure again"});
     }
-    const int nth = in_place_ ? 1 : 0;
     const auto read = [&](const std::string& name) {
-      const auto column = columns_.find(name, nth);
-      return column ? number_of(tokens[*column], name, where_) : Number{};
+      auto column = std::find(columns_.begin(), columns_.end(), name);
+      if (in_place_ && column != columns_.end()) column = std::find(column + 1, columns_.end(), name);
+      if (column == columns_.end()) return Number{};
+      return number_of(tokens[static_cast<std::size_t>(column - columns_.begin())], name, where_);
     };
     NcclTestsRow row;
     row.where = where_;
@@ -426,13 +368,13 @@ class TextReader {
     if (!had_rows) return;
     ranks_.clear();
     hosts_.clear();
-    columns_ = Columns::usual();
+    columns_ = usual_columns();
   }
 
   std::string file_;
   bool in_place_;
   std::string where_;
-  Columns columns_ = Columns::usual();
+  std::vector<std::string> columns_ = usual_columns();
   std::optional<SampleKind> kind_;
   std::set<std::string> ranks_;
   std::set<std::string> hosts_;
@@ -441,14 +383,37 @@ class TextReader {
   std::vector<NcclTestsRun> runs_;
 };
 
-}  // namespace
-
 std::vector<NcclTestsRun> read_nccl_tests_text(std::string_view text, const std::string& file, bool in_place) {
   TextReader reader(file, in_place);
   std::istringstream lines{std::string(text)};
   int number = 0;
   for (std::string line; std::getline(lines, line);) reader.read_line(line, ++number);
   return reader.finished();
+}
+
+}  // namespace
+
+double bus_factor(SampleKind kind, int ranks) {
+  const double share = static_cast<double>(ranks - 1) / ranks;
+  const std::optional<CollectiveKind> collective = collective_of(kind);
+  if (!collective || *collective == CollectiveKind::kBroadcast) return 1.0;
+  return *collective == CollectiveKind::kAllReduce ? 2.0 * share : share;
+}
+
+Measurement import_nccl_tests(std::string_view text, const std::string& file, const NcclTestsRequest& request) {
+  // With -J it writes a report.
+  const std::size_t start = text.find_first_not_of(" \t\r\n");
+  const bool is_json = start != std::string_view::npos && text[start] == '{';
+  Measurement measurement;
+  const std::vector<NcclTestsRun> runs = is_json ? read_nccl_tests_json(text, file, request.in_place, measurement)
+                                                 : read_nccl_tests_text(text, file, request.in_place);
+  for (const NcclTestsRun& run : runs) add_run(run, file, request, measurement);
+  if (measurement.samples.empty()) {
+    refuse_at(file, fmt::format("{} holds no result of nccl-tests", file),
+              "expected rows such as: 1048576 262144 float sum -1 92.80 11.30 19.77 0 …");
+  }
+  if (measurement.device.empty()) measurement.device = "unnamed";
+  return measurement;
 }
 
 }  // namespace flopcast

@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
@@ -148,23 +145,12 @@ struct NvLink {
 };
 
 std::optional<NvLink> nvlink_of(GpuGeneration generation) {
-  switch (generation) {
-    case GpuGeneration::kVolta:
-      return NvLink{6, 25.0};
-    case GpuGeneration::kAmpere:
-      return NvLink{12, 25.0};
-    case GpuGeneration::kHopper:
-      return NvLink{18, 25.0};
-    case GpuGeneration::kBlackwell:
-      return NvLink{18, 50.0};
-    case GpuGeneration::kTuring:
-    case GpuGeneration::kAda:
-    case GpuGeneration::kCdna2:
-    case GpuGeneration::kCdna3:
-    case GpuGeneration::kCpu:
-      break;
-  }
-  return std::nullopt;
+  static const std::map<GpuGeneration, NvLink> known = {{GpuGeneration::kVolta, {6, 25.0}},
+                                                        {GpuGeneration::kAmpere, {12, 25.0}},
+                                                        {GpuGeneration::kHopper, {18, 25.0}},
+                                                        {GpuGeneration::kBlackwell, {18, 50.0}}};
+  const auto found = known.find(generation);
+  return found == known.end() ? std::nullopt : std::optional(found->second);
 }
 
 bool all_reached(const std::vector<std::vector<int>>& links) {

@@ -3,24 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
-#include <string>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "calibrate/device/measurement.hpp"
 #include "model/units/quantity.hpp"
 
 namespace flopcast {
@@ -44,11 +36,6 @@ bool holds_any(const std::string& text, const std::array<const char*, N>& words)
 }
 
 }  // namespace
-
-const std::vector<std::string>& trace_work_names() {
-  static const std::vector<std::string> names = {"products", "attention", "communication", "copies", "other kernels"};
-  return names;
-}
 
 TraceWork work_of_kernel(std::string_view name) {
   const std::string text = lower_case(name);
@@ -125,6 +112,20 @@ std::optional<std::int64_t> trace_id(const nlohmann::json& object, const char* k
   return fits ? std::optional<std::int64_t>(static_cast<std::int64_t>(*number)) : std::nullopt;
 }
 
+std::optional<TraceEvent> trace_event(const nlohmann::json& event) {
+  if (trace_text(event, "ph") != "X") return std::nullopt;
+  static const nlohmann::json nothing = nlohmann::json::object();
+  TraceEvent one;
+  one.name = trace_text(event, "name");
+  one.category = lower_case(trace_text(event, "cat"));
+  one.start_us = trace_number(event, "ts");
+  one.duration_us = trace_number(event, "dur");
+  const nlohmann::json* arguments = trace_member(event, "args");
+  one.arguments = arguments == nullptr ? &nothing : arguments;
+  one.correlation = trace_id(*one.arguments, "correlation");
+  return one;
+}
+
 std::optional<SampleKind> traced_collective(std::string name) {
   std::erase(name, '_');
   // The longer names first.
@@ -183,23 +184,16 @@ std::optional<TracedProduct> traced_product(const std::string& name, const nlohm
 
 // "[0, 1, 2]", also as a list; nothing where it is shortened with dots.
 std::vector<int> traced_ranks(const nlohmann::json& arguments) {
+  constexpr std::int64_t kMostTracedRanks = 1'000'000;
   const nlohmann::json* value = trace_member(arguments, "Process Group Ranks");
   if (value == nullptr) return {};
-  const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
-  if (text.find('.') != std::string::npos) return {};
+  const nlohmann::json list =
+      value->is_string() ? nlohmann::json::parse(value->get_ref<const std::string&>(), nullptr, false) : *value;
   std::vector<int> ranks;
-  const char* rest = text.c_str();
-  while (*rest != '\0') {
-    if (*rest < '0' || *rest > '9') {
-      ++rest;
-      continue;
-    }
-    constexpr long kMostTracedRanks = 1'000'000;
-    char* end = nullptr;
-    const long rank = std::strtol(rest, &end, 10);
-    if (rank > kMostTracedRanks) return {};
-    ranks.push_back(static_cast<int>(rank));
-    rest = end;
+  if (!list.is_array()) return ranks;
+  for (const nlohmann::json& rank : list) {
+    if (!rank.is_number_unsigned() || rank > kMostTracedRanks) return {};
+    ranks.push_back(rank.get<int>());
   }
   return ranks;
 }
@@ -216,22 +210,20 @@ class Collector {
   }
 
   void take_event(const nlohmann::json& event, const std::string& place) {
-    if (trace_text(event, "ph") != "X") return;
-    const std::string category = trace_text(event, "cat");
-    const nlohmann::json* found = trace_member(event, "args");
-    static const nlohmann::json nothing = nlohmann::json::object();
-    const nlohmann::json& arguments = found == nullptr ? nothing : *found;
-    if (category == "cpu_op" || category == "Operator") take_operator(event, arguments);
-    if (category == "cuda_runtime" || category == "cuda_driver" || category == "Runtime") take_launch(event, arguments);
-    if (category != "kernel" && category != "Kernel" && category != "gpu_memcpy" && category != "gpu_memset") return;
-    const auto microseconds = trace_number(event, "dur");
-    if (!microseconds || *microseconds < 0.0) {
+    const std::optional<TraceEvent> one = trace_event(event);
+    if (!one) return;
+    if (one->category == "cpu_op" || one->category == "operator") take_operator(event, *one);
+    if (one->calls() && one->correlation && one->start_us) {
+      spans_[thread_of(event)].push_back({*one->start_us, *one->start_us, *one->correlation, true});
+    }
+    if (!one->on_device()) return;
+    if (!one->duration_us || *one->duration_us < 0.0) {
       refuse_at(place,
                 fmt::format("a kernel whose \"dur\" is {}",
                             event.contains("dur") ? event["dur"].dump() : std::string("missing")),
                 "expected microseconds");
     }
-    take_kernel(trace_text(event, "name"), category, *microseconds * 1e-6, arguments);
+    take_kernel(*one, *one->duration_us * 1e-6);
   }
 
   Trace finished() {
@@ -272,13 +264,6 @@ class Collector {
     return text("pid") + "/" + text("tid");
   }
 
-  void take_launch(const nlohmann::json& event, const nlohmann::json& arguments) {
-    const auto correlation = trace_id(arguments, "correlation");
-    const auto begin = trace_number(event, "ts");
-    if (!correlation || !begin) return;
-    spans_[thread_of(event)].push_back({*begin, *begin, *correlation, true});
-  }
-
   // Some traces call CUPTI's correlation of a kernel its External id, and others have none: then the operator is the
   // innermost one that the launching call lies in.
   void link_launches() {
@@ -309,17 +294,16 @@ class Collector {
     }
   }
 
-  void take_operator(const nlohmann::json& event, const nlohmann::json& arguments) {
-    const std::string name = trace_text(event, "name");
-    auto id = external_id(arguments);
-    const auto begin = trace_number(event, "ts");
-    const auto duration = trace_number(event, "dur");
-    if (name.empty() || (!id && !begin)) return;
-    if (!id) id = -1 - static_cast<std::int64_t>(operators_.size());  // of no kernel's own telling
-    if (begin && duration) spans_[thread_of(event)].push_back({*begin, *begin + *duration, *id, false});
+  void take_operator(const nlohmann::json& event, const TraceEvent& one) {
+    auto id = external_id(*one.arguments);
+    if (one.name.empty() || (!id && !one.start_us)) return;
+    if (!id) id = -1 - static_cast<std::int64_t>(operators_.size());  // which no kernel has
+    if (one.start_us && one.duration_us) {
+      spans_[thread_of(event)].push_back({*one.start_us, *one.start_us + *one.duration_us, *id, false});
+    }
     Operator& known = operators_[*id];
-    known.name = index_of(name);
-    const auto product = traced_product(name, arguments);
+    known.name = index_of(one.name);
+    const auto product = traced_product(one.name, *one.arguments);
     if (product) products_.push_back(*product);
     known.product = product ? products_.size() : 0;
   }
@@ -330,15 +314,13 @@ class Collector {
     return place->second;
   }
 
-  void take_kernel(const std::string& name, const std::string& category, double seconds,
-                   const nlohmann::json& arguments) {
-    const bool copy = category == "gpu_memcpy" || category == "gpu_memset";
-    const TraceWork work = copy ? TraceWork::kCopy : work_of_kernel(name);
+  void take_kernel(const TraceEvent& one, double seconds) {
+    const TraceWork work = one.copies() ? TraceWork::kCopy : work_of_kernel(one.name);
     if (work == TraceWork::kCommunication) {
       add(work, seconds);
-      take_collective(seconds, arguments);
+      take_collective(seconds, *one.arguments);
     } else {
-      kernels_.push_back({external_id(arguments), trace_id(arguments, "correlation"), work, seconds});
+      kernels_.push_back({external_id(*one.arguments), one.correlation, work, seconds});
     }
   }
 

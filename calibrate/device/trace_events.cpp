@@ -3,15 +3,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <istream>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "base/text/error.hpp"
 
@@ -123,118 +118,54 @@ class BoundedValues : public std::streambuf {
   std::array<char, std::size_t{1} << 16> piece_{};
 };
 
-// Builds one value at a time and hands it over; containers that nobody asked for are only counted.
-class Splitter : public nlohmann::json::json_sax_t {
+// Hands every event over, and the members beside the events that somebody may ask for, and drops them from what is
+// parsed.
+class Splitter {
  public:
+  using Json = nlohmann::json;
+  using Event = Json::parse_event_t;
+
   Splitter(const std::string& file, const TraceVisitor& visitor, BoundedValues& values)
       : file_(file), visitor_(visitor), values_(values) {}
 
-  bool null() override { return take(nullptr); }
-  bool boolean(bool value) override { return take(value); }
-  bool number_integer(std::int64_t value) override { return take(value); }
-  bool number_unsigned(std::uint64_t value) override { return take(value); }
-  bool number_float(double value, const std::string&) override { return take(value); }
-  bool string(std::string& value) override { return take(std::move(value)); }
-  bool binary(nlohmann::json::binary_t&) override { return true; }
-
-  bool key(std::string& name) override {
-    key_ = std::move(name);
-    return true;
-  }
-
-  bool start_object(std::size_t) override { return start(nlohmann::json::object()); }
-  bool start_array(std::size_t) override { return start(nlohmann::json::array()); }
-  bool end_object() override { return end(); }
-  bool end_array() override { return end(); }
-
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& error) override {
-    std::string text = error.what();
-    // "[json.exception.parse_error.101] parse error at line 3, column 5: syntax error …"
-    const std::size_t reason = text.find(": ");
-    if (reason != std::string::npos) text.erase(0, reason + 2);
-    refuse_trace(fmt::format("{}, byte {}", file_, position), text);
+  /// Whether the value is kept, and so becomes a part of what it lies in.
+  bool take(int depth, Event event, const Json& value) {
+    const bool is_list = event == Event::array_start || event == Event::array_end;
+    const bool starts = event == Event::object_start || event == Event::array_start;
+    if (event == Event::key) {
+      if (depth == 1) key_ = value.get<std::string>();
+      return true;
+    }
+    if (depth == 0 && event == Event::value) refuse_trace(file_, fmt::format("{} is no trace", value.dump()));
+    const bool holds_events = is_list && (depth == 0 || (depth == 1 && events_depth_ != 1 && key_ == "traceEvents"));
+    if (holds_events) {
+      events_depth_ = starts ? depth + 1 : 0;
+      found_ = true;
+    }
+    if (depth == 0 || holds_events) return starts;
+    if (events_depth_ > 0) return take_in_event(depth - events_depth_, event, value, starts);
+    if (depth == 1 && key_ == "traceEvents") refuse_trace(file_ + ":/traceEvents", "is no list");
+    const bool wanted = key_ == "deviceProperties" || key_ == "distributedInfo";
+    if (depth == 1 || !wanted) values_.pass();
+    if (depth > 1 || starts) return wanted || starts;
+    if (visitor_.member && (wanted || event == Event::value)) visitor_.member(key_, value);
+    return false;
   }
 
   bool found_events() const { return found_; }
 
  private:
-  bool take(nlohmann::json value) {
-    if (building_.empty()) values_.pass();
-    if (!building_.empty()) {
-      insert(std::move(value));
-    } else if (in_events_ && level_ == events_level_) {
-      refuse_trace(place(), fmt::format("{} is no event", value.dump()));
-    } else if (level_ == 0) {
-      refuse_trace(file_, fmt::format("{} is no trace", value.dump()));
-    } else if (level_ == 1 && key_ == "traceEvents") {
-      refuse_trace(file_ + ":/traceEvents", "is no list");
-    } else if (level_ == 1 && visitor_.member) {
-      visitor_.member(key_, value);
-    }
-    return true;
-  }
-
-  bool start(nlohmann::json container) {
-    if (building_.empty()) values_.pass();
-    if (!building_.empty()) {
-      constexpr std::size_t kDeepest = 16;
-      if (building_.size() == kDeepest) refuse_trace(place(), "is nested too deeply");
-      building_.push_back(insert(std::move(container)));
-      return true;
-    }
-    const bool list = container.is_array();
-    if (in_events_ && level_ == events_level_) {
-      if (list) refuse_trace(place(), "is a list, no event");
-      begin(std::move(container));
-      return true;
-    }
-    const bool events = list && (level_ == 0 || (level_ == 1 && key_ == "traceEvents"));
-    if (level_ == 1 && key_ == "traceEvents" && !list) refuse_trace(file_ + ":/traceEvents", "is no list");
-    if (level_ == 1 && !events && (key_ == "deviceProperties" || key_ == "distributedInfo")) {
-      begin(std::move(container));
-      return true;
-    }
-    ++level_;
-    if (!events) return true;
-    in_events_ = found_ = true;
-    events_level_ = level_;
-    return true;
-  }
-
-  bool end() {
-    if (building_.empty()) {
-      if (in_events_ && level_ == events_level_) in_events_ = false;
-      --level_;
-      return true;
-    }
-    building_.pop_back();
-    if (!building_.empty()) return true;
+  bool take_in_event(int depth, Event event, const Json& value, bool starts) {
+    constexpr int kDeepest = 16;
+    if (starts && depth == kDeepest) refuse_trace(place(), "is nested too deeply");
+    if (depth > 0) return true;
     values_.pass();
-    if (in_events_) {
-      visitor_.event(value_, place());
-      ++index_;
-    } else if (visitor_.member) {
-      visitor_.member(member_, value_);
-    }
-    return true;
-  }
-
-  void begin(nlohmann::json container) {
-    member_ = key_;
-    value_ = std::move(container);
-    building_ = {&value_};
-  }
-
-  // Pointers into the value stay good: only the last element of a list is ever built on.
-  nlohmann::json* insert(nlohmann::json value) {
-    nlohmann::json& parent = *building_.back();
-    if (parent.is_array()) {
-      parent.push_back(std::move(value));
-      return &parent.back();
-    }
-    nlohmann::json& member = parent[key_];
-    member = std::move(value);
-    return &member;
+    if (event == Event::value) refuse_trace(place(), fmt::format("{} is no event", value.dump()));
+    if (event == Event::array_start) refuse_trace(place(), "is a list, no event");
+    if (starts) return true;
+    visitor_.event(value, place());
+    ++index_;
+    return false;
   }
 
   std::string place() const { return fmt::format("{}:/traceEvents/{}", file_, index_); }
@@ -242,13 +173,8 @@ class Splitter : public nlohmann::json::json_sax_t {
   const std::string& file_;
   const TraceVisitor& visitor_;
   BoundedValues& values_;
-  std::vector<nlohmann::json*> building_;
-  nlohmann::json value_;
-  std::string key_;
-  std::string member_;
-  int level_ = 0;
-  int events_level_ = 0;
-  bool in_events_ = false;
+  std::string key_;       // of the member of the file
+  int events_depth_ = 0;  // of events; 0: outside their list
   bool found_ = false;
   std::size_t index_ = 0;
 };
@@ -260,7 +186,19 @@ void read_trace_events(std::istream& stream, const std::string& file, const Trac
   std::istream bounded(&values);
   bounded.exceptions(std::ios::badbit);  // a refusal passes through
   Splitter splitter(file, visitor, values);
-  nlohmann::json::sax_parse(bounded, &splitter);
+  try {
+    [[maybe_unused]] const auto rest =
+        nlohmann::json::parse(bounded, [&splitter](int depth, Splitter::Event event, const nlohmann::json& value) {
+          return splitter.take(depth, event, value);
+        });
+  } catch (const nlohmann::json::exception& error) {
+    // "[json.exception.parse_error.101] parse error at line 3, column 5: syntax error …"
+    const std::string text = error.what();
+    const std::size_t reason = text.find(": ");
+    const auto* parsing = dynamic_cast<const nlohmann::json::parse_error*>(&error);
+    refuse_trace(parsing == nullptr ? file : fmt::format("{}, byte {}", file, parsing->byte),
+                 reason == std::string::npos ? text : text.substr(reason + 2));
+  }
   if (!splitter.found_events()) refuse_trace(file, "holds no traceEvents");
 }
 

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
+#include "calibrate/device/fits.hpp"
 
 namespace flopcast {
 
@@ -80,8 +80,8 @@ class LogReader {
     if (world != log_.arguments.end()) log_.ranks = logged_count(world->second, "world_size", file_);
     for (const auto& [name, times] : timers_) {
       LoggedTimer& timer = log_.timers[name];
-      timer.longest_s = middle_of(times.longest);
-      if (!times.shortest.empty()) timer.shortest_s = middle_of(times.shortest);
+      timer.longest_s = upper_median(times.longest);
+      if (!times.shortest.empty()) timer.shortest_s = upper_median(times.shortest);
     }
     return std::move(log_);
   }
@@ -230,12 +230,6 @@ class LogReader {
     constexpr double kMebibytesPerGib = 1024.0;
     if (!megabytes || *megabytes < 0.0) return;
     log_.max_reserved_gib = std::max(log_.max_reserved_gib.value_or(0.0), *megabytes / kMebibytesPerGib);
-  }
-
-  static double middle_of(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
   }
 
   // "  world_size ...................................... 8"

@@ -12,7 +12,7 @@
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "calibrate/runs/posterior.hpp"
+#include "calibrate/device/fits.hpp"
 #include "model/job/read_job.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/interval.hpp"
@@ -61,25 +61,14 @@ class RunFitter {
     }
   }
 
-  double time_of(Job job, const std::vector<std::string>& names, const Vector& at) const {
-    job.training.fitted.reset();
-    for (std::size_t index = 0; index < names.size(); ++index) {
-      const RunConstant* constant = find_run_constant(names[index]);
-      if (constant->value(job) > 0.0) constant->scale(job, std::exp(at[index]));
-    }
-    return step_time(job, read_file_);
+  double time_of(const Job& job, const std::vector<std::string>& names, const Vector& at) const {
+    return step_time(scaled(job, names, at), read_file_);
   }
 
   // Of one job at the constants, d ln(time) / d ln(constant).
   Vector slopes(const Job& job, const std::vector<std::string>& names, const Vector& at, double time_s) const {
-    Job here = job;
-    here.training.fitted.reset();
-    for (std::size_t index = 0; index < names.size(); ++index) {
-      const RunConstant* constant = find_run_constant(names[index]);
-      if (constant->value(here) > 0.0) constant->scale(here, std::exp(at[index]));
-    }
     const StepTimeOf time = [this](const Job& moved) { return step_time(moved, read_file_); };
-    return run_sensitivities(here, names, time_s, time);
+    return run_sensitivities(scaled(job, names, at), names, time_s, time);
   }
 
   // Of ln(own / catalogue) of the constants; linear about where the last round ended.
@@ -121,6 +110,15 @@ class RunFitter {
   }
 
  private:
+  static Job scaled(Job job, const std::vector<std::string>& names, const Vector& at) {
+    job.training.fitted.reset();
+    for (std::size_t index = 0; index < names.size(); ++index) {
+      const RunConstant* constant = find_run_constant(names[index]);
+      if (constant->value(job) > 0.0) constant->scale(job, std::exp(at[index]));
+    }
+    return job;
+  }
+
   const std::vector<OwnRun>& runs_;
   const ReadFile& read_file_;
   std::vector<double> catalogue_s_;
@@ -302,6 +300,17 @@ void add_constant(const std::string& name, const Job& fitted, DeviceProfile& pro
   }
 }
 
+std::size_t place_of(const std::string& name, const std::vector<std::string>& names) {
+  return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+// Of a run that has the constant: another stack's zero is nobody's figure.
+const Job& job_with(const std::string& name, const std::vector<OwnRun>& runs) {
+  return std::find_if(runs.begin(), runs.end(),
+                      [&name](const OwnRun& run) { return find_run_constant(name)->value(run.job) > 0.0; })
+      ->job;
+}
+
 DeviceProfile profile_of(const std::vector<OwnRun>& runs, const std::vector<std::string>& names,
                          const Posterior& posterior, const std::vector<std::string>& told) {
   DeviceProfile profile;
@@ -323,13 +332,9 @@ DeviceProfile profile_of(const std::vector<OwnRun>& runs, const std::vector<std:
   fit.covariance = posterior.covariance;
   profile.fitted = std::move(fit);
   for (const std::string& name : told) {
-    const auto place = static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
-    // Of a run that has it: another stack's zero is nobody's figure.
-    const auto has = std::find_if(runs.begin(), runs.end(),
-                                  [&name](const OwnRun& run) { return find_run_constant(name)->value(run.job) > 0.0; });
-    Job fitted = has->job;
-    find_run_constant(name)->scale(fitted, std::exp(posterior.at[place]));
-    if (name.rfind("stack.", 0) == 0) profile.stack["name"] = stack_of_run(has->job);
+    Job fitted = job_with(name, runs);
+    if (name.rfind("stack.", 0) == 0) profile.stack["name"] = stack_of_run(fitted);
+    find_run_constant(name)->scale(fitted, std::exp(posterior.at[place_of(name, names)]));
     add_constant(name, fitted, profile);
   }
   return profile;
@@ -386,18 +391,15 @@ OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file) 
   posterior.at.assign(names.size(), 0.0);
   posterior.noise = of_told.noise;
   for (std::size_t index = 0; index < told.size(); ++index) {
-    const auto place = std::find(names.begin(), names.end(), told[index]) - names.begin();
-    posterior.at[static_cast<std::size_t>(place)] = of_told.at[index];
+    posterior.at[place_of(told[index], names)] = of_told.at[index];
   }
   for (const std::string& name : told) {
-    const auto index = static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
-    const auto has = std::find_if(runs.begin(), runs.end(),
-                                  [&name](const OwnRun& run) { return find_run_constant(name)->value(run.job) > 0.0; });
+    const std::size_t index = place_of(name, names);
     const RunConstant& constant = *find_run_constant(name);
     OwnConstant one;
     one.name = name;
     one.unit = std::string(constant.unit);
-    one.catalogue = constant.value(has->job);
+    one.catalogue = constant.value(job_with(name, runs));
     const double reach = kQuantile90 * posterior.spread(index);
     const auto bounded = [&](double at) {
       const double value = one.catalogue * std::exp(at);
@@ -505,9 +507,7 @@ std::vector<LearningPoint> learning_curve(const std::vector<OwnRun>& runs, const
     point.inside /= all;
     point.half_width /= all;
     for (const double error : errors) point.mape += error / all;
-    const auto middle = errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2);
-    std::nth_element(errors.begin(), middle, errors.end());
-    point.median = *middle;
+    point.median = upper_median(errors);
     curve.push_back(point);
   }
   return curve;

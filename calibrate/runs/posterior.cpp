@@ -1,4 +1,4 @@
-#include "calibrate/runs/posterior.hpp"
+#include "calibrate/runs/fit_runs.hpp"
 
 #include <Eigen/Cholesky>
 #include <algorithm>

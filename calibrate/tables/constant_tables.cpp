@@ -2,13 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "base/text/words.hpp"
-#include "calibrate/validation/evaluate.hpp"
-#include "calibrate/validation/refit.hpp"
 
 namespace flopcast {
 
@@ -22,13 +16,7 @@ Table constants_table() {
           {constant.entry, constant.figure, fmt::format("{:.4g}{}", constant.shipped, constant.unit), plan.name});
     }
   }
-  struct InCode {
-    const char* where;
-    const char* constant;
-    const char* value;
-    const char* fitted_to;
-  };
-  constexpr InCode kInCode[] = {
+  const std::vector<std::vector<std::string>> in_code = {
       {"b200", "gemm_efficiency_by_precision.fp8", "0.56", "Megatron-Bridge and LoRA on B200"},
       {"nemo", "fp8_on_blackwell, before 25.04", "0.862", "NeMo 25.02 on B200"},
       {"b300", "gemm_efficiency, in bf16 and fp8", "0.62", "LoRA on B300"},
@@ -52,21 +40,17 @@ Table constants_table() {
       {"memory", "working set of a recomputed block", "3", "BLOOM"},
       {"omni-path", "nic_efficiency", "0.45", "BLOOM"},
   };
-  for (const InCode& row : kInCode) table.rows.push_back({row.where, row.constant, row.value, row.fitted_to});
+  table.rows.insert(table.rows.end(), in_code.begin(), in_code.end());
   table.notes.push_back(fmt::format("{} numbers", table.rows.size()));
   return table;
 }
 
 Table ablation_table() {
-  struct Part {
-    const char* part;
-    const char* source;
-    const char* figure;
-    const char* without;
-    const char* with;
-  };
+  Table table = {.title = "What each part buys, %",
+                 .columns = {text_column("part"), text_column("source"), text_column("error"), number_column("without"),
+                             number_column("with")}};
   // Each measured once, when the part was made, with all parts above it.
-  constexpr Part kParts[] = {
+  table.rows = {
       {"facts of software and its release, fp8 recipes", "dgxc_benchmarking, bf16", "step MAPE", "5.0", "2.1"},
       {"", "dgxc_benchmarking, fp8", "step MAPE", "11.0", "5.1"},
       {"", "mlperf", "step MAPE", "10.4", "9.2"},
@@ -95,10 +79,6 @@ Table ablation_table() {
       {"rings of V100 as measured, its memory like A100's", "libai_megatron_v100", "step MAPE", "9.3", "8.8"},
       {"", "nccl_allreduce", "time MAPE", "19.5", "17.7"},
   };
-  Table table = {.title = "What each part buys, %",
-                 .columns = {text_column("part"), text_column("source"), text_column("error"), number_column("without"),
-                             number_column("with")}};
-  for (const Part& part : kParts) table.rows.push_back({part.part, part.source, part.figure, part.without, part.with});
   const ExpertAblations experts = expert_ablations();
   for (const Ablation& one : experts.parts) {
     table.rows.push_back(

@@ -9,7 +9,6 @@
 #include "base/text/table.hpp"
 #include "calibrate/runs/fit_runs.hpp"
 #include "calibrate/validation/evaluate.hpp"
-#include "calibrate/validation/refit.hpp"
 #include "calibrate/verdict/verdict.hpp"
 #include "model/job/device_profile.hpp"
 
@@ -52,22 +51,9 @@ nlohmann::ordered_json traced_json(const std::vector<TracedRank>& ranks);
 /// What `flopcast validate` prints: schema flopcast.validation/1.
 std::string write_validation(const std::vector<SourceSummary>& sources);
 
-/// Errors of the step time by source, rows that constants were fitted to apart from the others.
-Table time_error_table(const std::vector<SourceSummary>& sources);
-/// Of the published steps that come with the program.
-Table coverage_table();
-/// Errors of the memory by source; without rows where no source measured memory.
-Table memory_error_table(const std::vector<SourceSummary>& sources);
-/// What choosing the row forecast fastest costs, and the errors without rows that others contradict.
-Table choice_table(const std::vector<SourceSummary>& sources);
-/// Every source and group: size, errors, interval, choosing by forecast, memory, floor.
-Table group_table(const std::vector<SourceSummary>& sources);
-/// Rows whose completed jobs are equal, and how far apart their measurements lie.
-Table floor_table(const std::vector<SourceSummary>& sources);
-/// How many rows were skipped for which reason.
-Table skipped_table(const std::vector<SourceSummary>& sources);
-/// Rows that leave something open: the fastest and the slowest forecast over the plausible choices.
-Table open_table(const std::vector<SourceSummary>& sources);
+/// What people are shown: errors of time and memory, choices, floors, what is open, the worst rows, what was skipped.
+/// `shipped`: of the published steps that come with the program.
+std::vector<Table> validation_tables(const std::vector<SourceSummary>& sources, bool shipped);
 /// The `count` rows with the largest errors of the step time; all when it is 0.
 Table rows_table(const std::vector<SourceSummary>& sources, int count);
 

@@ -9,13 +9,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "base/text/words.hpp"
-#include "calibrate/validation/evaluate.hpp"
-#include "calibrate/validation/refit.hpp"
 #include "model/config/document.hpp"
 
 namespace flopcast {
@@ -191,6 +187,178 @@ Table expectation_table(const std::vector<SourceSummary>& sources) {
   return table;
 }
 
+// Every source and group: size, errors, interval, choosing by forecast, memory, floor.
+Table group_table(const std::vector<SourceSummary>& sources) {
+  Table table = {
+      .title = "By source and group",
+      .columns = {text_column("source"), text_column("group"), number_column("n"), number_column("MAPE %"),
+                  text_column("bias %"), number_column("inside %"), number_column("± %", "half_width_percent"),
+                  number_column("regret %"), number_column("rank correlation"), number_column("memory MAPE %"),
+                  number_column("floor %")}};
+  const auto share = [](const std::optional<double>& value) { return value ? percent(*value) : ""; };
+  for (const SourceSummary& summary : with_groups(sources)) {
+    if (summary.time.rows == 0) continue;
+    const GroupStatistics& group = summary.of_group;
+    table.rows.push_back({summary.source, summary.group, fmt::format("{}", summary.time.rows),
+                          percent(summary.time.mape), signed_percent(summary.time.bias), share(group.inside),
+                          share(group.half_width), share(group.regret),
+                          group.rank_correlation ? fmt::format("{:.2f}", *group.rank_correlation) : "",
+                          summary.memory.rows > 0 ? percent(summary.memory.mape) : "", share(group.floor)});
+  }
+  table.notes.emplace_back(
+      "regret and rank correlation: over questions (model, devices, batch, format) with five rows or more; floor: how "
+      "far apart measurements of one job lie");
+  return table;
+}
+
+// Rows whose completed jobs are equal, and how far apart their measurements lie.
+Table floor_table(const std::vector<SourceSummary>& sources) {
+  Table table = {.title = "Equal jobs, different measurements",
+                 .columns = {text_column("source"), text_column("rows"), number_column("spread %")}};
+  constexpr std::size_t kShown = 4;
+  for (const SourceSummary& summary : sources) {
+    for (const EqualJobs& equal : equal_jobs(summary.evaluated)) {
+      std::string rows;
+      for (std::size_t index = 0; index < std::min(kShown, equal.ids.size()); ++index) {
+        rows += (index > 0 ? ", " : "") + equal.ids[index];
+      }
+      if (equal.ids.size() > kShown) rows += fmt::format(" and {} more", equal.ids.size() - kShown);
+      table.rows.push_back({summary.source, rows, percent(equal.spread)});
+    }
+  }
+  return table;
+}
+
+// Errors of the step time by source, rows that constants were fitted to apart from the others.
+Table time_error_table(const std::vector<SourceSummary>& sources) {
+  Table table = {.title = "Step time: forecast against measurement",
+                 .columns = {text_column("source"), number_column("rows"), number_column("skipped"),
+                             text_column("used in a fit", "used_in_fit"), number_column("compared")}};
+  for (const Column& column : error_columns()) table.columns.push_back(column);
+  table.columns.push_back(number_column("naive MAPE %"));
+  table.columns.push_back(number_column("in interval %"));
+  for (const SourceSummary& summary : sources) {
+    const std::string naive = summary.naive_mape ? percent(*summary.naive_mape) : "";
+    bool any = false;
+    for (const bool used : {false, true}) {
+      const std::vector<double> errors = time_errors(summary, used);
+      if (errors.empty()) continue;
+      any = true;
+      std::vector<std::string> row = {summary.source, fmt::format("{}", summary.rows),
+                                      fmt::format("{}", summary.skipped.size()), used ? "yes" : "no"};
+      for (std::string& cell : cells(statistics_of(errors))) row.push_back(std::move(cell));
+      row.push_back(naive);
+      row.push_back(share_inside(summary, used));
+      table.rows.push_back(std::move(row));
+    }
+    if (any) continue;
+    std::vector<std::string> row = {summary.source, fmt::format("{}", summary.rows),
+                                    fmt::format("{}", summary.skipped.size()), ""};
+    row.resize(table.columns.size());
+    table.rows.push_back(std::move(row));
+  }
+  table.notes.emplace_back(
+      "errors are |forecast / measured - 1|, bias is signed; naive: one MFU for the source, ideal bubble; in interval: "
+      "measured steps inside the forecast's 90 % interval");
+  for (const SourceSummary& summary : sources) {
+    if (summary.drift) table.notes.push_back(fmt::format("{}: {}", summary.source, drift_text(*summary.drift)));
+  }
+  return table;
+}
+
+// Of the published steps that come with the program.
+Table coverage_table() {
+  Table table = {.title = "Coverage of the 90 % interval, each source left out whole",
+                 .columns = {text_column("devices"), text_column("stacks"), number_column("steps"),
+                             number_column("± %", "half_width_percent"), number_column("inside %")}};
+  const std::vector<Coverage> coverages = interval_coverage(shipped_source_errors());
+  for (const Coverage& coverage : coverages) {
+    table.rows.push_back({coverage.devices, coverage.stacks, fmt::format("{}", coverage.rows),
+                          percent(coverage.half_width),
+                          percent(static_cast<double>(coverage.covered) / coverage.rows)});
+  }
+  table.rows.push_back({"all, each source one vote", "", "", "", percent(mean_coverage(coverages))});
+  table.notes.emplace_back(
+      "a row a source, whose interval knows nothing of it; ± is the mean over its steps; docs/uncertainty.md");
+  return table;
+}
+
+// What choosing the row forecast fastest costs, and the errors without rows that others contradict.
+Table choice_table(const std::vector<SourceSummary>& sources) {
+  Table table = {
+      .title = "Choosing by forecast, and rows that contradict each other",
+      .columns = {text_column("source"), number_column("models", "groups"),
+                  number_column("rows to choose from", "rows"), number_column("mean regret %"),
+                  number_column("worst regret %"), number_column("speed-up over 1f1b, MAPE %", "speed_up_mape_percent"),
+                  number_column("contradicted rows"), number_column("MAPE % without them", "undisputed_mape_percent")}};
+  for (const SourceSummary& summary : sources) {
+    const ChoiceStatistics& choices = summary.choices;
+    if (choices.groups == 0 && summary.contradicted_rows == 0) continue;
+    std::vector<std::string> row = {summary.source, fmt::format("{}", choices.groups), fmt::format("{}", choices.rows)};
+    row.push_back(choices.groups > 0 ? percent(choices.mean) : "");
+    row.push_back(choices.groups > 0 ? percent(choices.worst) : "");
+    row.push_back(summary.speed_up.rows > 0 ? percent(summary.speed_up.mape) : "");
+    row.push_back(fmt::format("{}", summary.contradicted_rows));
+    row.push_back(summary.undisputed_time.rows > 0 ? percent(summary.undisputed_time.mape) : "");
+    table.rows.push_back(std::move(row));
+  }
+  table.notes.emplace_back(
+      "regret: measured time of the row forecast fastest over that of the fastest, of a model on the same devices with "
+      "the same batch, three rows or more");
+  table.notes.emplace_back(
+      "contradicted: another row with more tensor parallelism inside the node and no larger microbatch, or with a "
+      "smaller microbatch and alike otherwise, is faster, the ideal bubble taken off both");
+  return table;
+}
+
+// Errors of the memory by source; without rows where no source measured memory.
+Table memory_error_table(const std::vector<SourceSummary>& sources) {
+  Table table = {.title = "Memory of the fullest rank", .columns = {text_column("source"), number_column("compared")}};
+  for (const Column& column : error_columns()) table.columns.push_back(column);
+  table.columns.push_back(text_column("out of memory, found", "out_of_memory"));
+  for (const SourceSummary& summary : sources) {
+    if (summary.memory.rows == 0 && summary.out_of_memory_rows == 0) continue;
+    std::vector<std::string> row = {summary.source};
+    for (std::string& cell : cells(summary.memory)) row.push_back(std::move(cell));
+    row.push_back(summary.out_of_memory_rows == 0
+                      ? ""
+                      : fmt::format("{} of {}", summary.out_of_memory_found, summary.out_of_memory_rows));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+// How many rows were skipped for which reason.
+Table skipped_table(const std::vector<SourceSummary>& sources) {
+  Table table = {.title = "Rows without a forecast",
+                 .columns = {text_column("source"), number_column("rows"), text_column("reason")}};
+  for (const SourceSummary& summary : sources) {
+    std::map<std::string, int> reasons;
+    for (const SkippedRow& row : summary.skipped) ++reasons[row.reason];
+    for (const auto& [reason, count] : reasons)
+      table.rows.push_back({summary.source, fmt::format("{}", count), reason});
+  }
+  return table;
+}
+
+// Rows that leave something open: the fastest and the slowest forecast over the plausible choices.
+Table open_table(const std::vector<SourceSummary>& sources) {
+  Table table = {
+      .title = "Rows that leave something open: every plausible choice",
+      .columns = {text_column("source"), text_column("row", "id"), text_column("open"), number_column("forecasts"),
+                  text_column("fits"), number_column("fastest s"), number_column("slowest s"),
+                  number_column("measured s"), text_column("fastest error %"), text_column("slowest error %")}};
+  for (const SourceSummary& summary : sources) {
+    for (const OpenRow& row : summary.open) {
+      table.rows.push_back({row.source, row.id, row.open, fmt::format("{}", row.forecasts), row.fits ? "yes" : "no",
+                            fmt::format("{:.4g}", row.fastest_s), fmt::format("{:.4g}", row.slowest_s),
+                            fmt::format("{:.4g}", row.measured_s), signed_percent(row.fastest_s / row.measured_s - 1.0),
+                            signed_percent(row.slowest_s / row.measured_s - 1.0)});
+    }
+  }
+  return table;
+}
+
 }  // namespace
 
 std::string write_validation(const std::vector<SourceSummary>& sources) {
@@ -258,170 +426,6 @@ std::string write_validation(const std::vector<SourceSummary>& sources) {
   return dumped(json, 2);
 }
 
-Table group_table(const std::vector<SourceSummary>& sources) {
-  Table table = {
-      .title = "By source and group",
-      .columns = {text_column("source"), text_column("group"), number_column("n"), number_column("MAPE %"),
-                  text_column("bias %"), number_column("inside %"), number_column("± %", "half_width_percent"),
-                  number_column("regret %"), number_column("rank correlation"), number_column("memory MAPE %"),
-                  number_column("floor %")}};
-  const auto share = [](const std::optional<double>& value) { return value ? percent(*value) : ""; };
-  for (const SourceSummary& summary : with_groups(sources)) {
-    if (summary.time.rows == 0) continue;
-    const GroupStatistics& group = summary.of_group;
-    table.rows.push_back({summary.source, summary.group, fmt::format("{}", summary.time.rows),
-                          percent(summary.time.mape), signed_percent(summary.time.bias), share(group.inside),
-                          share(group.half_width), share(group.regret),
-                          group.rank_correlation ? fmt::format("{:.2f}", *group.rank_correlation) : "",
-                          summary.memory.rows > 0 ? percent(summary.memory.mape) : "", share(group.floor)});
-  }
-  table.notes.emplace_back(
-      "regret and rank correlation: over questions (model, devices, batch, format) with five rows or more; floor: how "
-      "far apart measurements of one job lie");
-  return table;
-}
-
-Table floor_table(const std::vector<SourceSummary>& sources) {
-  Table table = {.title = "Equal jobs, different measurements",
-                 .columns = {text_column("source"), text_column("rows"), number_column("spread %")}};
-  constexpr std::size_t kShown = 4;
-  for (const SourceSummary& summary : sources) {
-    for (const EqualJobs& equal : equal_jobs(summary.evaluated)) {
-      std::string rows;
-      for (std::size_t index = 0; index < std::min(kShown, equal.ids.size()); ++index) {
-        rows += (index > 0 ? ", " : "") + equal.ids[index];
-      }
-      if (equal.ids.size() > kShown) rows += fmt::format(" and {} more", equal.ids.size() - kShown);
-      table.rows.push_back({summary.source, rows, percent(equal.spread)});
-    }
-  }
-  return table;
-}
-
-Table time_error_table(const std::vector<SourceSummary>& sources) {
-  Table table = {.title = "Step time: forecast against measurement",
-                 .columns = {text_column("source"), number_column("rows"), number_column("skipped"),
-                             text_column("used in a fit", "used_in_fit"), number_column("compared")}};
-  for (const Column& column : error_columns()) table.columns.push_back(column);
-  table.columns.push_back(number_column("naive MAPE %"));
-  table.columns.push_back(number_column("in interval %"));
-  for (const SourceSummary& summary : sources) {
-    const std::string naive = summary.naive_mape ? percent(*summary.naive_mape) : "";
-    bool any = false;
-    for (const bool used : {false, true}) {
-      const std::vector<double> errors = time_errors(summary, used);
-      if (errors.empty()) continue;
-      any = true;
-      std::vector<std::string> row = {summary.source, fmt::format("{}", summary.rows),
-                                      fmt::format("{}", summary.skipped.size()), used ? "yes" : "no"};
-      for (std::string& cell : cells(statistics_of(errors))) row.push_back(std::move(cell));
-      row.push_back(naive);
-      row.push_back(share_inside(summary, used));
-      table.rows.push_back(std::move(row));
-    }
-    if (any) continue;
-    std::vector<std::string> row = {summary.source, fmt::format("{}", summary.rows),
-                                    fmt::format("{}", summary.skipped.size()), ""};
-    row.resize(table.columns.size());
-    table.rows.push_back(std::move(row));
-  }
-  table.notes.emplace_back(
-      "errors are |forecast / measured - 1|, bias is signed; naive: one MFU for the source, ideal bubble; in interval: "
-      "measured steps inside the forecast's 90 % interval");
-  for (const SourceSummary& summary : sources) {
-    if (summary.drift) table.notes.push_back(fmt::format("{}: {}", summary.source, drift_text(*summary.drift)));
-  }
-  return table;
-}
-
-Table coverage_table() {
-  Table table = {.title = "Coverage of the 90 % interval, each source left out whole",
-                 .columns = {text_column("devices"), text_column("stacks"), number_column("steps"),
-                             number_column("± %", "half_width_percent"), number_column("inside %")}};
-  const std::vector<Coverage> coverages = interval_coverage(shipped_source_errors());
-  for (const Coverage& coverage : coverages) {
-    table.rows.push_back({coverage.devices, coverage.stacks, fmt::format("{}", coverage.rows),
-                          percent(coverage.half_width),
-                          percent(static_cast<double>(coverage.covered) / coverage.rows)});
-  }
-  table.rows.push_back({"all, each source one vote", "", "", "", percent(mean_coverage(coverages))});
-  table.notes.emplace_back(
-      "a row a source, whose interval knows nothing of it; ± is the mean over its steps; docs/uncertainty.md");
-  return table;
-}
-
-Table choice_table(const std::vector<SourceSummary>& sources) {
-  Table table = {
-      .title = "Choosing by forecast, and rows that contradict each other",
-      .columns = {text_column("source"), number_column("models", "groups"),
-                  number_column("rows to choose from", "rows"), number_column("mean regret %"),
-                  number_column("worst regret %"), number_column("speed-up over 1f1b, MAPE %", "speed_up_mape_percent"),
-                  number_column("contradicted rows"), number_column("MAPE % without them", "undisputed_mape_percent")}};
-  for (const SourceSummary& summary : sources) {
-    const ChoiceStatistics& choices = summary.choices;
-    if (choices.groups == 0 && summary.contradicted_rows == 0) continue;
-    std::vector<std::string> row = {summary.source, fmt::format("{}", choices.groups), fmt::format("{}", choices.rows)};
-    row.push_back(choices.groups > 0 ? percent(choices.mean) : "");
-    row.push_back(choices.groups > 0 ? percent(choices.worst) : "");
-    row.push_back(summary.speed_up.rows > 0 ? percent(summary.speed_up.mape) : "");
-    row.push_back(fmt::format("{}", summary.contradicted_rows));
-    row.push_back(summary.undisputed_time.rows > 0 ? percent(summary.undisputed_time.mape) : "");
-    table.rows.push_back(std::move(row));
-  }
-  table.notes.emplace_back(
-      "regret: measured time of the row forecast fastest over that of the fastest, of a model on the same devices with "
-      "the same batch, three rows or more");
-  table.notes.emplace_back(
-      "contradicted: another row with more tensor parallelism inside the node and no larger microbatch, or with a "
-      "smaller microbatch and alike otherwise, is faster, the ideal bubble taken off both");
-  return table;
-}
-
-Table memory_error_table(const std::vector<SourceSummary>& sources) {
-  Table table = {.title = "Memory of the fullest rank", .columns = {text_column("source"), number_column("compared")}};
-  for (const Column& column : error_columns()) table.columns.push_back(column);
-  table.columns.push_back(text_column("out of memory, found", "out_of_memory"));
-  for (const SourceSummary& summary : sources) {
-    if (summary.memory.rows == 0 && summary.out_of_memory_rows == 0) continue;
-    std::vector<std::string> row = {summary.source};
-    for (std::string& cell : cells(summary.memory)) row.push_back(std::move(cell));
-    row.push_back(summary.out_of_memory_rows == 0
-                      ? ""
-                      : fmt::format("{} of {}", summary.out_of_memory_found, summary.out_of_memory_rows));
-    table.rows.push_back(std::move(row));
-  }
-  return table;
-}
-
-Table skipped_table(const std::vector<SourceSummary>& sources) {
-  Table table = {.title = "Rows without a forecast",
-                 .columns = {text_column("source"), number_column("rows"), text_column("reason")}};
-  for (const SourceSummary& summary : sources) {
-    std::map<std::string, int> reasons;
-    for (const SkippedRow& row : summary.skipped) ++reasons[row.reason];
-    for (const auto& [reason, count] : reasons)
-      table.rows.push_back({summary.source, fmt::format("{}", count), reason});
-  }
-  return table;
-}
-
-Table open_table(const std::vector<SourceSummary>& sources) {
-  Table table = {
-      .title = "Rows that leave something open: every plausible choice",
-      .columns = {text_column("source"), text_column("row", "id"), text_column("open"), number_column("forecasts"),
-                  text_column("fits"), number_column("fastest s"), number_column("slowest s"),
-                  number_column("measured s"), text_column("fastest error %"), text_column("slowest error %")}};
-  for (const SourceSummary& summary : sources) {
-    for (const OpenRow& row : summary.open) {
-      table.rows.push_back({row.source, row.id, row.open, fmt::format("{}", row.forecasts), row.fits ? "yes" : "no",
-                            fmt::format("{:.4g}", row.fastest_s), fmt::format("{:.4g}", row.slowest_s),
-                            fmt::format("{:.4g}", row.measured_s), signed_percent(row.fastest_s / row.measured_s - 1.0),
-                            signed_percent(row.slowest_s / row.measured_s - 1.0)});
-    }
-  }
-  return table;
-}
-
 Table rows_table(const std::vector<SourceSummary>& sources, int count) {
   std::vector<EvaluatedRow> rows;
   for (const SourceSummary& summary : sources) {
@@ -444,6 +448,17 @@ Table rows_table(const std::vector<SourceSummary>& sources, int count) {
                           fmt::format("{:.4g}", *row.measured_s), signed_percent(*row.error())});
   }
   return table;
+}
+
+std::vector<Table> validation_tables(const std::vector<SourceSummary>& sources, bool shipped) {
+  constexpr int kWorst = 10;
+  std::vector<Table> tables = {time_error_table(sources)};
+  if (shipped) tables.push_back(coverage_table());
+  for (Table table : {group_table(sources), memory_error_table(sources), choice_table(sources), floor_table(sources),
+                      open_table(sources), rows_table(sources, kWorst), skipped_table(sources)}) {
+    if (!table.rows.empty()) tables.push_back(std::move(table));
+  }
+  return tables;
 }
 
 std::string validation_page(const std::vector<SourceSummary>& sources) {

@@ -7,144 +7,145 @@
 #include <charconv>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
-#include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "model/config/document.hpp"
-#include "model/config/object_reader.hpp"
+#include "base/text/words.hpp"
+#include "model/config/codec.hpp"
 #include "model/workload/transformer.hpp"
 
 namespace flopcast {
 
 namespace {
 
-// The rows of a file, with complaints that name it.
-class RowReader : public JsonReader {
- public:
-  RowReader(const nlohmann::json& object, std::string field, const Origins& origins)
-      : JsonReader(object, field, origins, JsonStyle::kData), part_(std::move(field)), origins_(origins) {}
+using RowFields = Fields<PublishedRow>;
 
-  /// An absent text is an empty one.
-  std::string words(const char* key) { return text(key).value_or(""); }
+template <auto Member>
+Entry<PublishedRow> count(std::string_view key) {
+  return whole<Member>(key, 0, std::numeric_limits<int>::max(), "");
+}
 
-  std::optional<double> amount_of(const char* key) {
-    const std::optional<double> value = number(key);
-    if (value && !(*value >= 0.0)) fail(key, fmt::format("{} is not a number of zero or more", *value), "");
-    return value;
-  }
+// A size of the model: at most a billion, so that products of a few stay numbers.
+template <auto Member>
+Entry<PublishedRow> size(std::string_view key) {
+  return whole<Member>(key, 1, 1'000'000'000, "");
+}
 
-  /// A size of the model: at most a billion, so that products of a few stay numbers.
-  std::optional<int> size(const char* key) { return whole(key, 1, 1'000'000'000); }
+// A key that is only read.
+Entry<PublishedRow> read_by(std::string_view key, FieldKind kind,
+                            void (*read)(ObjectReader&, const FieldInfo&, PublishedRow&)) {
+  return custom<PublishedRow>(key, kind, "", read, nullptr);
+}
 
-  std::vector<std::string> texts(const char* key) {
-    const nlohmann::json* value = find(key);
-    std::vector<std::string> all;
-    if (value == nullptr) return all;
-    if (!value->is_array()) fail(key, fmt::format("{} is no list", shown_value(*value)), "");
-    for (const nlohmann::json& item : *value) {
-      if (!item.is_string()) fail(key, fmt::format("{} is not a text", shown_value(item)), "");
-      all.push_back(item.get<std::string>());
+const RowFields& hardware_fields() {
+  static const RowFields fields = {
+      text<&PublishedRow::gpu>("gpu", ""), count<&PublishedRow::devices_per_node>("gpus_per_node"),
+      count<&PublishedRow::devices>("num_gpus"), text<&PublishedRow::intra_node>("intra_node", ""),
+      text<&PublishedRow::inter_node>("inter_node", "")};
+  return fields;
+}
+
+const RowFields& row_model_fields() {
+  static const RowFields fields = {
+      size<&PublishedRow::layers>("layers"), size<&PublishedRow::hidden>("hidden"),
+      size<&PublishedRow::heads>("heads"),   size<&PublishedRow::kv_heads>("kv_heads"),
+      size<&PublishedRow::ffn>("ffn"),       size<&PublishedRow::sequence_length>("seq"),
+      size<&PublishedRow::vocab>("vocab"),   amount<&PublishedRow::billion_parameters>("params_b", "")};
+  return fields;
+}
+
+const RowFields& parallel_fields() {
+  static const RowFields fields = {
+      count<&PublishedRow::dp>("dp"),
+      count<&PublishedRow::tp>("tp"),
+      count<&PublishedRow::pp>("pp"),
+      count<&PublishedRow::vpp>("vp"),
+      count<&PublishedRow::cp>("cp"),
+      count<&PublishedRow::ep>("ep"),
+      read_by("sp", FieldKind::kBoolean,
+              [](ObjectReader& reader, const FieldInfo& field, PublishedRow& row) {
+                row.sequence_parallel = reader.boolean(field.key);
+              }),
+      count<&PublishedRow::zero>("zero_stage"),
+      count<&PublishedRow::micro_batch_size>("micro_batch"),
+      count<&PublishedRow::global_batch_size>("global_batch"),
+      read_by("schedule", FieldKind::kText,
+              [](ObjectReader& reader, const FieldInfo& field, PublishedRow& row) {
+                row.schedule = lower_case(*reader.text(field.key));
+              }),
+      read_by("recompute", FieldKind::kText, [](ObjectReader& reader, const FieldInfo& field, PublishedRow& row) {
+        row.recompute = reader.text(field.key);
+      })};
+  return fields;
+}
+
+const RowFields& measured_fields() {
+  const auto read_time = [](ObjectReader& reader, const FieldInfo& field, PublishedRow& row) {
+    constexpr double kShortest = 1e-9;  // seconds
+    row.iteration_s = reader.amount(field.key);
+    if (*row.iteration_s > 0.0 && *row.iteration_s < kShortest) {
+      reader.fail(field.key, fmt::format("{} s is no step's time", *row.iteration_s), "seconds");
     }
-    return all;
-  }
-
-  /// An absent object reads as one without fields.
-  RowReader part(const char* key) {
-    static const nlohmann::json empty = nlohmann::json::object();
-    const nlohmann::json* value = find(key);
-    return {value == nullptr ? empty : *value, part_ + "." + key, origins_};
-  }
-
- private:
-  std::string part_;
-  const Origins& origins_;
-};
-
-void read_setup(RowReader& fields, PublishedRow& row) {
-  RowReader hardware = fields.part("hardware");
-  row.gpu = hardware.words("gpu");
-  row.devices_per_node = hardware.whole("gpus_per_node", 0);
-  row.devices = hardware.whole("num_gpus", 0);
-  row.intra_node = hardware.words("intra_node");
-  row.inter_node = hardware.words("inter_node");
-  RowReader model = fields.part("model");
-  row.layers = model.size("layers");
-  row.hidden = model.size("hidden");
-  row.heads = model.size("heads");
-  row.kv_heads = model.size("kv_heads");
-  row.ffn = model.size("ffn");
-  row.sequence_length = model.size("seq");
-  row.vocab = model.size("vocab");
-  row.billion_parameters = model.amount_of("params_b");
-  RowReader parallel = fields.part("parallel");
-  row.dp = parallel.whole("dp", 0);
-  row.tp = parallel.whole("tp", 0);
-  row.pp = parallel.whole("pp", 0);
-  row.vpp = parallel.whole("vp", 0);
-  row.cp = parallel.whole("cp", 0);
-  row.ep = parallel.whole("ep", 0);
-  row.sequence_parallel = parallel.boolean("sp");
-  row.zero = parallel.whole("zero_stage", 0);
-  row.micro_batch_size = parallel.whole("micro_batch", 0);
-  row.global_batch_size = parallel.whole("global_batch", 0);
-  row.schedule = lower_case(parallel.words("schedule"));
-  if (parallel.find("recompute") != nullptr) row.recompute = parallel.words("recompute");
+  };
+  static const RowFields fields = {read_by("iteration_s", FieldKind::kNumber, read_time),
+                                   amount<&PublishedRow::tflops_per_gpu>("tflops_per_gpu", ""),
+                                   amount<&PublishedRow::tokens_per_s_per_gpu>("tokens_per_s_per_gpu", ""),
+                                   amount<&PublishedRow::samples_per_s>("samples_per_s", ""),
+                                   amount<&PublishedRow::peak_memory_gib>("peak_memory_gib", "")};
+  return fields;
 }
 
-void read_measurements(RowReader& fields, PublishedRow& row) {
+void read_layer(ObjectReader& reader, const FieldInfo& field, PublishedRow& row) {
   constexpr double kMilli = 1e-3;
-  RowReader measured = fields.part("measured");
-  row.iteration_s = measured.amount_of("iteration_s");
-  constexpr double kShortest = 1e-9;  // seconds
-  if (row.iteration_s && *row.iteration_s > 0.0 && *row.iteration_s < kShortest) {
-    measured.fail("iteration_s", fmt::format("{} s is no step's time", *row.iteration_s), "seconds");
-  }
-  row.tflops_per_gpu = measured.amount_of("tflops_per_gpu");
-  row.tokens_per_s_per_gpu = measured.amount_of("tokens_per_s_per_gpu");
-  row.samples_per_s = measured.amount_of("samples_per_s");
-  row.peak_memory_gib = measured.amount_of("peak_memory_gib");
-  RowReader layer = fields.part("measured_layer");
-  const auto forward = layer.amount_of("forward_ms");
-  const auto backward = layer.amount_of("backward_ms");
+  ObjectReader layer = *reader.object(field.key);
+  const auto forward = layer.amount("forward_ms");
+  const auto backward = layer.amount("backward_ms");
   if (forward && backward) row.layer_s = (*forward + *backward) * kMilli;
-  if (fields.find("collective") != nullptr) {
-    RowReader collective = fields.part("collective");
-    const auto bytes = collective.amount_of("bytes");
-    const auto seconds = collective.amount_of("time_s_out_of_place");
-    if (bytes && seconds) row.collective = PublishedCollective{collective.words("op"), *bytes, *seconds};
-  }
-  row.out_of_memory = fields.boolean("oom").value_or(false);
 }
 
-PublishedRow read_row(const nlohmann::json& json, std::size_t index, const Origins& origins) {
-  RowReader fields(json, fmt::format("rows.{}", index), origins);
-  PublishedRow row;
-  row.id = fields.words("id");
-  if (row.id.empty()) fields.fail("id", "is missing", "");
-  row.citation = fields.words("source");
-  read_setup(fields, row);
-  read_measurements(fields, row);
-  row.flops_convention = fields.words("flops_convention");
-  row.note = fields.words("note");
-  row.precision = fields.words("precision");
-  row.complete = fields.boolean("complete_for_e2e").value_or(false);
-  row.missing = fields.texts("missing");
-  row.used_in_fit = fields.boolean("used_in_fit").value_or(false);
-  row.group = fields.words("group");
-  row.inexpressible = fields.words("inexpressible");
-  for (const auto& [key, part] : {std::pair("job", &row.job), std::pair("software", &row.software)}) {
-    const nlohmann::json* value = fields.find(key);
-    if (value == nullptr || value->is_null()) continue;
-    if (!value->is_object()) fields.fail(key, fmt::format("{} is no object", shown_value(*value)), "");
-    *part = *value;
+void read_collective(ObjectReader& reader, const FieldInfo& field, PublishedRow& row) {
+  ObjectReader collective = *reader.object(field.key);
+  const auto bytes = collective.amount("bytes");
+  const auto seconds = collective.amount("time_s_out_of_place");
+  if (bytes && seconds) row.collective = PublishedCollective{collective.text("op").value_or(""), *bytes, *seconds};
+}
+
+void read_missing(ObjectReader& reader, const FieldInfo& field, PublishedRow& row) {
+  const nlohmann::json& list = *reader.find(field.key);
+  if (!list.is_array()) reader.fail(field.key, fmt::format("{} is no list", shown_value(list)), "");
+  for (const nlohmann::json& item : list) {
+    if (!item.is_string()) reader.fail(field.key, fmt::format("{} is not a text", shown_value(item)), "");
+    row.missing.push_back(item.get<std::string>());
   }
-  return row;
+}
+
+const RowFields& row_fields() {
+  static const RowFields fields = {text<&PublishedRow::id>("id", ""),
+                                   text<&PublishedRow::citation>("source", ""),
+                                   level<&hardware_fields>("hardware", ""),
+                                   level<&row_model_fields>("model", ""),
+                                   level<&parallel_fields>("parallel", ""),
+                                   level<&measured_fields>("measured", ""),
+                                   read_by("measured_layer", FieldKind::kObject, &read_layer),
+                                   read_by("collective", FieldKind::kObject, &read_collective),
+                                   boolean<&PublishedRow::out_of_memory>("oom", ""),
+                                   text<&PublishedRow::flops_convention>("flops_convention", ""),
+                                   text<&PublishedRow::note>("note", ""),
+                                   text<&PublishedRow::precision>("precision", ""),
+                                   boolean<&PublishedRow::complete>("complete_for_e2e", ""),
+                                   read_by("missing", FieldKind::kList, &read_missing),
+                                   boolean<&PublishedRow::used_in_fit>("used_in_fit", ""),
+                                   text<&PublishedRow::group>("group", ""),
+                                   text<&PublishedRow::inexpressible>("inexpressible", ""),
+                                   object_as_given<&PublishedRow::job>("job", ""),
+                                   object_as_given<&PublishedRow::software>("software", "")};
+  return fields;
 }
 
 // {"columns": ["id", "model.layers"], "common": {…}, "rows": [["a", 24]]} as a list of whole rows.
@@ -234,8 +235,12 @@ PublishedFile read_published(const nlohmann::json& json, const std::string& sour
   const nlohmann::json rows = expanded_rows(json, file);
   Origins origins;
   origins.file = file;
-  for (std::size_t index = 0; index < rows.size(); ++index)
-    published.rows.push_back(read_row(rows[index], index, origins));
+  for (std::size_t index = 0; index < rows.size(); ++index) {
+    ObjectReader reader(rows[index], fmt::format("rows.{}", index), origins, JsonStyle::kData);
+    PublishedRow& row = published.rows.emplace_back();
+    read_fields(row_fields(), reader, row);
+    if (row.id.empty()) reader.fail("id", "is missing", "");
+  }
   take_formats_over(published.rows);
   share_facts(published.rows);
   return published;
@@ -347,16 +352,14 @@ namespace {
 using Choices = std::vector<Completion>;
 
 // Each choice so far with each value of one more field.
-template <typename Value>
-void branch(Choices& choices, const char* name, const std::vector<Value>& values,
-            const std::function<void(PublishedRow&, const Value&)>& set) {
+template <auto Member, typename Value>
+void branch(Choices& choices, const std::string& name, const std::vector<Value>& values) {
   Choices all;
   for (const Completion& choice : choices) {
     for (const Value& value : values) {
-      Completion next = choice;
-      set(next.row, value);
-      next.open += (next.open.empty() ? "" : ", ") + std::string(name);
-      all.push_back(std::move(next));
+      Completion& next = all.emplace_back(choice);
+      next.row.*Member = value;
+      next.open += (next.open.empty() ? "" : ", ") + name;
     }
   }
   choices = std::move(all);
@@ -390,29 +393,21 @@ std::vector<Completion> completions(const PublishedRow& row) {
   if (row.complete || !known) return {};
   Choices choices = {{row, ""}};
   choices.front().row.complete = true;
-  if (!row.micro_batch_size) {
-    branch<int>(choices, "micro batch", micro_batches(row),
-                [](PublishedRow& open, const int& size) { open.micro_batch_size = size; });
-  }
+  if (!row.micro_batch_size) branch<&PublishedRow::micro_batch_size>(choices, "micro batch", micro_batches(row));
   if (!row.recompute) {
-    branch<std::string>(choices, "recompute", {"none", "selective", "full"},
-                        [](PublishedRow& open, const std::string& policy) { open.recompute = policy; });
+    branch<&PublishedRow::recompute, std::string>(choices, "recompute", {"none", "selective", "full"});
   }
   if (!row.sequence_parallel && row.tp.value_or(1) > 1) {
-    branch<bool>(choices, "sequence parallelism", {false, true},
-                 [](PublishedRow& open, const bool& split) { open.sequence_parallel = split; });
+    branch<&PublishedRow::sequence_parallel, int>(choices, "sequence parallelism", {0, 1});
   }
   const bool interleaved = row.schedule.find("interleaved") != std::string::npos;
   if (interleaved && !row.vpp && row.pp.value_or(1) > 1) {
-    branch<int>(choices, "chunks per rank", chunk_counts(row),
-                [](PublishedRow& open, const int& count) { open.vpp = count; });
+    branch<&PublishedRow::vpp>(choices, "chunks per rank", chunk_counts(row));
   }
   constexpr int kGradients = 2;
   if (row.zero == kGradients && row.pp.value_or(1) > 1) {
-    branch<bool>(choices, "gradients scattered by every microbatch", {false, true},
-                 [](PublishedRow& open, const bool& each) { open.scatters_each_microbatch = each; });
+    branch<&PublishedRow::scatters_each_microbatch, int>(choices, "gradients scattered by every microbatch", {0, 1});
   }
-  if (choices.empty()) return {};
   return choices;
 }
 

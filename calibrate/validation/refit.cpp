@@ -1,4 +1,3 @@
-#include "calibrate/validation/refit.hpp"
 
 #include <fmt/format.h>
 

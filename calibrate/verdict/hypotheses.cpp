@@ -2,16 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
 #include <functional>
-#include <map>
-#include <utility>
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
+#include "calibrate/device/fits.hpp"
 #include "model/cost/compute.hpp"
 #include "model/layout/rank_grid.hpp"
 
@@ -19,43 +16,16 @@ namespace flopcast {
 
 namespace {
 
-// Chosen: how often each is found to be the cause where nothing else is known. So are the thresholds of the evidence
-// below: no published collection of explained gaps was found to fit them to.
-constexpr std::array<double, kGapCauses> kPriors = {0.2, 0.17, 0.15, 0.13, 0.1, 0.1, 0.1, 0.05};
-
-constexpr std::array<const char*, kGapCauses> kChecks = {
-    "nccl-tests of the groups that the job uses, beside the cluster's bandwidths; ibstat, nvidia-smi nvlink -s",
-    "whether the flags are on that overlap gradients, parameters and tensor-parallel traffic "
-    "(--overlap-grad-reduce, --overlap-param-gather, --tp-comm-overlap), and CUDA_DEVICE_MAX_CONNECTIONS",
-    "a trace: is the GPU idle between short kernels? Larger microbatches, CUDA graphs or fused kernels shorten the "
-    "step",
-    "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER on every node: SM clock, throttle reasons, power cap",
-    "the same run with random tokens instead of the data set, or more workers: does the step get shorter?",
-    "step time and GEMM rate by rank: one rank that is slow while all others wait; nvidia-smi and dcgmi diag there",
-    "what the program says it recomputes (--recompute-granularity, activation checkpointing) beside the job's",
-    "torch.cuda.memory_stats: num_alloc_retries above 0; reserved memory near the capacity; "
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-};
-
 struct Belief {
   double explains_s = 0.0;
   double weight = 0.0;  // beside the prior
   std::string evidence;
 };
-using Beliefs = std::array<Belief, kGapCauses>;
+struct Beliefs {
+  std::array<Belief, kGapCauses> all;
 
-std::size_t index_of(GapCause cause) {
-  return static_cast<std::size_t>(cause);
-}
-
-// How well an effect of a given size stands for the gap.
-double fit_to_gap(double explains_s, double gap_s, double forecast_s) {
-  constexpr double kShare = 0.2;   // of the gap
-  constexpr double kFloor = 0.03;  // of the step: what forecasts miss by
-  const double scale = kShare * std::abs(gap_s) + kFloor * forecast_s;
-  const double off = (explains_s - gap_s) / scale;
-  return std::exp(-0.5 * std::min(off * off, 60.0));
-}
+  Belief& operator[](GapCause cause) { return all[static_cast<std::size_t>(cause)]; }
+};
 
 Job without_overlap(Job job) {
   Stack& stack = job.training.stack;
@@ -67,6 +37,22 @@ Job without_overlap(Job job) {
   return job;
 }
 
+// How believable it is that something is off by so much: a normal curve.
+double believable(double off) {
+  return std::exp(-0.5 * std::min(off * off, 60.0));
+}
+// The same of a figure, over its logarithm.
+double plausible(double factor, double usual) {
+  return believable(std::log(factor) / usual);
+}
+
+// How well an effect of a given size stands for the gap.
+double fit_to_gap(double explains_s, double gap_s, double forecast_s) {
+  constexpr double kShare = 0.2;   // of the gap
+  constexpr double kFloor = 0.03;  // of the step: what forecasts miss by
+  return believable((explains_s - gap_s) / (kShare * std::abs(gap_s) + kFloor * forecast_s));
+}
+
 // What the gap would need: the factor of one figure of the job at which the step takes as long as measured.
 struct Needed {
   double factor = 1.0;
@@ -76,7 +62,11 @@ struct Needed {
 class WhatIf {
  public:
   WhatIf(const Forecast& answer, double measured_s, const ReadFile& read_file)
-      : job_(answer.step.job), time_s_(answer.result.iteration.time_s), measured_s_(measured_s), read_file_(read_file) {
+      : job_(answer.step.job),
+        memory_(answer.result.memory),
+        time_s_(answer.result.iteration.time_s),
+        measured_s_(measured_s),
+        read_file_(read_file) {
     job_.training.fitted.reset();
   }
 
@@ -102,26 +92,25 @@ class WhatIf {
     return {std::exp(far), gap};
   }
 
+  // `what` has the figure that is needed.
+  Belief belief_in(const Needed& needed, double usual, const std::string& what) const {
+    return {needed.explains_s, fit_to_gap(needed.explains_s) * plausible(needed.factor, usual),
+            fmt::format("{} would make {} of the gap", what, time_in_seconds(std::abs(needed.explains_s)))};
+  }
+
+  double fit_to_gap(double explains_s) const { return flopcast::fit_to_gap(explains_s, gap_s(), time_s_); }
   const Job& job() const { return job_; }
+  const MemoryResult& memory() const { return memory_; }
   double gap_s() const { return measured_s_ - time_s_; }
   double time_s() const { return time_s_; }
 
  private:
   Job job_;
+  const MemoryResult& memory_;
   double time_s_ = 0.0;
   double measured_s_ = 0.0;
   const ReadFile& read_file_;
 };
-
-void scale_clocks(Job& job, double factor) {
-  for (FlopsPerSecond& peak : job.cluster.device.peak) peak *= factor;
-}
-
-// How believable it is that a figure is off by so much: a normal curve over its logarithm.
-double plausible(double factor, double usual) {
-  const double off = std::log(factor) / usual;
-  return std::exp(-0.5 * std::min(off * off, 60.0));
-}
 
 // Of measured messages inside nodes or between them.
 void scale_rates(std::vector<GroupCurve>& curves, bool between, double factor) {
@@ -136,34 +125,29 @@ void scale_rates(std::vector<GroupCurve>& curves, bool between, double factor) {
 Belief slow_link(const WhatIf& what_if) {
   constexpr double kFarthest = 0.02;
   constexpr double kUsual = 1.2;  // links are found at a half, a quarter or a tenth
-  const double farthest = what_if.gap_s() > 0.0 ? kFarthest : 1.0 / kFarthest;
-  const Needed inside = what_if.needed(farthest, [](Job& job, double factor) {
-    job.cluster.intra_efficiency *= factor;
-    scale_rates(job.cluster.curves, false, factor);
-  });
-  const Needed between = what_if.needed(farthest, [](Job& job, double factor) {
-    job.cluster.nic_efficiency *= factor;
-    scale_rates(job.cluster.curves, true, factor);
-  });
-  const auto worth = [&](const Needed& needed) {
-    return fit_to_gap(needed.explains_s, what_if.gap_s(), what_if.time_s()) * plausible(needed.factor, kUsual);
+  const auto belief = [&](bool between) {
+    const Needed needed =
+        what_if.needed(what_if.gap_s() > 0.0 ? kFarthest : 1.0 / kFarthest, [between](Job& job, double factor) {
+          (between ? job.cluster.nic_efficiency : job.cluster.intra_efficiency) *= factor;
+          scale_rates(job.cluster.curves, between, factor);
+        });
+    return what_if.belief_in(needed, kUsual,
+                             fmt::format("links {} at {:.0f} % of their rate",
+                                         between ? "between nodes" : "inside nodes", 1e2 * needed.factor));
   };
-  const bool is_inside = worth(inside) > worth(between);
-  const Needed& found = is_inside ? inside : between;
-  return {found.explains_s, worth(found),
-          fmt::format("links {} at {:.0f} % of their rate would make {} of the gap",
-                      is_inside ? "inside nodes" : "between nodes", 1e2 * found.factor,
-                      time_in_seconds(std::abs(found.explains_s)))};
+  Belief inside = belief(false);
+  Belief between = belief(true);
+  return inside.weight > between.weight ? inside : between;
 }
 
 Belief clocks(const WhatIf& what_if) {
   constexpr double kFarthest = 0.3;
   constexpr double kUsual = 0.25;
-  const Needed needed = what_if.needed(what_if.gap_s() > 0.0 ? kFarthest : 1.0 / kFarthest, &scale_clocks);
-  return {needed.explains_s,
-          fit_to_gap(needed.explains_s, what_if.gap_s(), what_if.time_s()) * plausible(needed.factor, kUsual),
-          fmt::format("products at {:.0f} % of their rate would make {} of the gap", 1e2 * needed.factor,
-                      time_in_seconds(std::abs(needed.explains_s)))};
+  const Needed needed =
+      what_if.needed(what_if.gap_s() > 0.0 ? kFarthest : 1.0 / kFarthest, [](Job& job, double factor) {
+        for (FlopsPerSecond& peak : job.cluster.device.peak) peak *= factor;
+      });
+  return what_if.belief_in(needed, kUsual, fmt::format("products at {:.0f} % of their rate", 1e2 * needed.factor));
 }
 
 Belief host_bound(const WhatIf& what_if) {
@@ -175,17 +159,14 @@ Belief host_bound(const WhatIf& what_if) {
   const Needed needed = what_if.needed(kSlowHost / now, [now](Job& job, double factor) {
     job.training.stack.host_time_per_kernel = Seconds(now * factor);
   });
-  return {needed.explains_s,
-          fit_to_gap(needed.explains_s, what_if.gap_s(), what_if.time_s()) * plausible(needed.factor, kUsual),
-          fmt::format("{:.0f} us of host time a kernel would make {} of the gap", 1e6 * now * needed.factor,
-                      time_in_seconds(std::abs(needed.explains_s)))};
+  return what_if.belief_in(needed, kUsual, fmt::format("{:.0f} us of host time a kernel", 1e6 * now * needed.factor));
 }
 
 Belief no_overlap(const WhatIf& what_if) {
   const double effect = what_if.effect_of(without_overlap(what_if.job()));
   // On shared links messages that do not overlap may also meet fewer others.
   if (effect <= 0.0) return {0.0, 0.0, "communication overlap does not shorten this step"};
-  return {effect, fit_to_gap(effect, what_if.gap_s(), what_if.time_s()),
+  return {effect, what_if.fit_to_gap(effect),
           fmt::format("without communication overlap the step would take {} longer", time_in_seconds(effect))};
 }
 
@@ -198,7 +179,7 @@ Belief recomputed(const WhatIf& what_if) {
   }
   job.layout.recompute = other;
   const double effect = what_if.effect_of(job);
-  return {effect, fit_to_gap(effect, what_if.gap_s(), what_if.time_s()),
+  return {effect, what_if.fit_to_gap(effect),
           fmt::format("{} everything again makes the forecast {} {}", more ? "computing" : "not computing",
                       time_in_seconds(std::abs(effect)), more ? "longer" : "shorter")};
 }
@@ -218,27 +199,43 @@ Belief data_loader(const WhatIf& what_if) {
           fmt::format("{} of waiting for a batch each step would make the gap", time_in_seconds(what_if.gap_s()))};
 }
 
-Belief memory_pressure(const WhatIf& what_if, const MemoryResult& memory) {
+Belief memory_pressure(const WhatIf& what_if) {
   constexpr double kFrom = 0.85;
-  const double filled = memory.shown_gib / memory.capacity_gib;
+  const double filled = what_if.memory().shown_gib / what_if.memory().capacity_gib;
   if (what_if.gap_s() <= 0.0) return {0.0, 0.0, "a full memory makes no step shorter"};
   const std::string told = fmt::format("the forecast fills {:.0f} % of the memory", 1e2 * filled);
   if (filled < kFrom) return {0.0, 0.02, told};
   return {what_if.gap_s(), 1.0 + 10.0 * (filled - kFrom), told};
 }
 
-Beliefs beliefs_of(const WhatIf& what_if, const MemoryResult& memory) {
-  Beliefs beliefs;
-  beliefs[index_of(GapCause::kSlowLink)] = slow_link(what_if);
-  beliefs[index_of(GapCause::kNoOverlap)] = no_overlap(what_if);
-  beliefs[index_of(GapCause::kHostBound)] = host_bound(what_if);
-  beliefs[index_of(GapCause::kClocks)] = clocks(what_if);
-  beliefs[index_of(GapCause::kDataLoader)] = data_loader(what_if);
-  beliefs[index_of(GapCause::kStraggler)] = straggler(what_if);
-  beliefs[index_of(GapCause::kRecompute)] = recomputed(what_if);
-  beliefs[index_of(GapCause::kMemoryPressure)] = memory_pressure(what_if, memory);
-  return beliefs;
-}
+struct CauseRule {
+  Belief (*belief)(const WhatIf& what_if);
+  // Chosen: how often it is found to be the cause where nothing else is known. So are the thresholds of the evidence
+  // below: no published collection of explained gaps was found to fit them to.
+  double prior;
+  const char* check;
+};
+// In the order of GapCause.
+constexpr std::array<CauseRule, kGapCauses> kRules = {{
+    {&slow_link, 0.2,
+     "nccl-tests of the groups that the job uses, beside the cluster's bandwidths; ibstat, nvidia-smi nvlink -s"},
+    {&no_overlap, 0.17,
+     "whether the flags are on that overlap gradients, parameters and tensor-parallel traffic "
+     "(--overlap-grad-reduce, --overlap-param-gather, --tp-comm-overlap), and CUDA_DEVICE_MAX_CONNECTIONS"},
+    {&host_bound, 0.15,
+     "a trace: is the GPU idle between short kernels? Larger microbatches, CUDA graphs or fused kernels shorten the "
+     "step"},
+    {&clocks, 0.13, "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER on every node: SM clock, throttle reasons, power cap"},
+    {&data_loader, 0.1,
+     "the same run with random tokens instead of the data set, or more workers: does the step get shorter?"},
+    {&straggler, 0.1,
+     "step time and GEMM rate by rank: one rank that is slow while all others wait; nvidia-smi and dcgmi diag there"},
+    {&recomputed, 0.1,
+     "what the program says it recomputes (--recompute-granularity, activation checkpointing) beside the job's"},
+    {&memory_pressure, 0.05,
+     "torch.cuda.memory_stats: num_alloc_retries above 0; reserved memory near the capacity; "
+     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"},
+}};
 
 void say(Belief& belief, double times, const std::string& why) {
   belief.weight *= times;
@@ -254,26 +251,26 @@ void hear_steps(const StepsOfLog& steps, Beliefs& beliefs) {
   const double low = steps.p5_s / steps.median_s;
   const std::size_t quarter = steps.seconds.size() / 4;
   const auto first = steps.seconds.begin();
-  const double early = median_of_values({first, first + static_cast<std::ptrdiff_t>(quarter)});
+  const double early = upper_median<double>({first, first + static_cast<std::ptrdiff_t>(quarter)});
   const double late =
-      median_of_values({steps.seconds.end() - static_cast<std::ptrdiff_t>(quarter), steps.seconds.end()});
+      upper_median<double>({steps.seconds.end() - static_cast<std::ptrdiff_t>(quarter), steps.seconds.end()});
   constexpr double kDrift = 1.04;
   if (late > early * kDrift && tail < kSpiky) {
-    say(beliefs[index_of(GapCause::kClocks)], 3.0,
+    say(beliefs[GapCause::kClocks], 3.0,
         fmt::format("steps grew from {} to {} along the log, as devices that become warm", time_in_seconds(early),
                     time_in_seconds(late)));
   }
   if (tail > kSpiky || low < 1.0 / kSpiky) {
     const std::string why = fmt::format("steps differ: 5th to 95th percentile {} to {}", time_in_seconds(steps.p5_s),
                                         time_in_seconds(steps.p95_s));
-    say(beliefs[index_of(GapCause::kDataLoader)], 2.5, why);
-    say(beliefs[index_of(GapCause::kMemoryPressure)], 2.5, why);
+    say(beliefs[GapCause::kDataLoader], 2.5, why);
+    say(beliefs[GapCause::kMemoryPressure], 2.5, why);
     for (const GapCause cause : {GapCause::kNoOverlap, GapCause::kRecompute, GapCause::kHostBound, GapCause::kClocks}) {
-      beliefs[index_of(cause)].weight *= 0.5;
+      beliefs[cause].weight *= 0.5;
     }
   } else {
-    beliefs[index_of(GapCause::kDataLoader)].weight *= 0.7;
-    beliefs[index_of(GapCause::kMemoryPressure)].weight *= 0.7;
+    beliefs[GapCause::kDataLoader].weight *= 0.7;
+    beliefs[GapCause::kMemoryPressure].weight *= 0.7;
   }
 }
 
@@ -285,15 +282,16 @@ void hear_log(const TrainingLog& log, double gap_s, const Result& forecast, Beli
     const auto found = log.timers.find(name);
     return found == log.timers.end() ? nullptr : &found->second;
   };
+  const auto hear = [&](GapCause cause, double seconds, double times, const std::string& found,
+                        const std::string& none) {
+    Belief& belief = beliefs[cause];
+    if (seconds <= felt) return say(belief, 0.05, none);
+    belief.explains_s = std::min(seconds, std::max(gap_s, 0.0));
+    say(belief, times * std::min(1.0, seconds / std::max(gap_s, felt)), found);
+  };
   if (const LoggedTimer* data = timer("batch-generator")) {
-    Belief& belief = beliefs[index_of(GapCause::kDataLoader)];
-    if (data->longest_s > felt) {
-      belief.explains_s = std::min(data->longest_s, std::max(gap_s, 0.0));
-      say(belief, 20.0 * std::min(1.0, data->longest_s / std::max(gap_s, felt)),
-          fmt::format("the timer batch-generator takes {}", time_in_seconds(data->longest_s)));
-    } else {
-      say(belief, 0.05, fmt::format("the timer batch-generator takes {} only", time_in_seconds(data->longest_s)));
-    }
+    const std::string taken = fmt::format("the timer batch-generator takes {}", time_in_seconds(data->longest_s));
+    hear(GapCause::kDataLoader, data->longest_s, 20.0, taken, taken + " only");
   }
   double compute_spread = 0.0;
   bool tells_ranks = false;
@@ -304,18 +302,13 @@ void hear_log(const TrainingLog& log, double gap_s, const Result& forecast, Beli
     compute_spread += compute->longest_s - *compute->shortest_s;
   }
   if (tells_ranks) {
-    Belief& belief = beliefs[index_of(GapCause::kStraggler)];
-    if (compute_spread > felt) {
-      belief.explains_s = std::min(compute_spread, std::max(gap_s, 0.0));
-      say(belief, 15.0 * std::min(1.0, compute_spread / std::max(gap_s, felt)),
-          fmt::format("passes of the slowest rank take {} longer than those of the fastest",
-                      time_in_seconds(compute_spread)));
-    } else {
-      say(belief, 0.05, "passes take equally long on all ranks");
-    }
+    hear(GapCause::kStraggler, compute_spread, 15.0,
+         fmt::format("passes of the slowest rank take {} longer than those of the fastest",
+                     time_in_seconds(compute_spread)),
+         "passes take equally long on all ranks");
   }
   if (log.max_reserved_gib) {
-    Belief& belief = beliefs[index_of(GapCause::kMemoryPressure)];
+    Belief& belief = beliefs[GapCause::kMemoryPressure];
     const double filled = *log.max_reserved_gib / forecast.memory.capacity_gib;
     constexpr double kFull = 0.93;
     if (filled > kFull) {
@@ -361,10 +354,10 @@ std::optional<double> slowdown_of(const std::vector<Sample>& products, const Job
     const double expected = ComputeModel(job.cluster.device, *precision)
                                 .gemm(shape, element_size(*precision).value(), *precision == Precision::kFp8)
                                 .value();
-    if (expected > kLeast) ratios.push_back(median_of_values(sample.seconds) / expected);
+    if (expected > kLeast) ratios.push_back(upper_median(sample.seconds) / expected);
   }
   if (ratios.size() < kFewest) return std::nullopt;
-  return median_of_values(ratios);
+  return upper_median(ratios);
 }
 
 // Of computation that takes longer than forecast, the share that is done again rather than more slowly.
@@ -390,7 +383,7 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
   const TracedFigures seen = figures_of(traces, answer);
   const ForecastTraffic traffic = traffic_of(result, seen.waits_apart);
   const auto set = [&](GapCause cause, double explains_s, const std::string& evidence) {
-    Belief& belief = beliefs[index_of(cause)];
+    Belief& belief = beliefs[cause];
     belief.explains_s = explains_s;
     const double share = gap_s > 0.0 ? std::clamp(explains_s / gap_s, 0.0, 1.0) : 0.0;
     constexpr double kLeast = 0.003;
@@ -417,7 +410,7 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
   // Computation: again, or slower.
   const double more_compute = std::max(0.0, seen.more_compute_s);
   const double again =
-      share_computed_again(seen, answer, products, beliefs[index_of(GapCause::kRecompute)].explains_s, more_compute);
+      share_computed_again(seen, answer, products, beliefs[GapCause::kRecompute].explains_s, more_compute);
   const std::optional<double> slower = slowdown_of(products, answer.step.job);
   const std::string of_products =
       slower ? fmt::format("; products of known shape take {:.2f} times as long as forecast", *slower) : "";
@@ -452,29 +445,21 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
   }
 }
 
-// "node2" before "node10".
-bool is_named_before(const std::string& a, const std::string& b) {
+// Sorts "node2" before "node10": numbers without leading zeros, each behind the count of its digits.
+std::string natural_key(const std::string& name) {
   const auto is_digit = [](char letter) { return std::isdigit(static_cast<unsigned char>(letter)) != 0; };
-  std::size_t i = 0;
-  std::size_t j = 0;
-  while (i < a.size() && j < b.size()) {
-    if (!is_digit(a[i]) || !is_digit(b[j])) {
-      if (a[i] != b[j]) return a[i] < b[j];
-      ++i, ++j;
+  std::string key;
+  for (auto letter = name.begin(); letter != name.end();) {
+    const auto end = std::find_if_not(letter, name.end(), is_digit);
+    if (end == letter) {
+      key += *letter++;
       continue;
     }
-    const auto number = [&](const std::string& text, std::size_t& place) {
-      while (place < text.size() && text[place] == '0') ++place;
-      const std::size_t begin = place;
-      while (place < text.size() && is_digit(text[place])) ++place;
-      return text.substr(begin, place - begin);
-    };
-    const std::string of_a = number(a, i);
-    const std::string of_b = number(b, j);
-    if (of_a.size() != of_b.size()) return of_a.size() < of_b.size();
-    if (of_a != of_b) return of_a < of_b;
+    const std::string digits(std::find_if(letter, end, [](char digit) { return digit != '0'; }), end);
+    key += fmt::format("0{:03}{}", digits.size(), digits);
+    letter = end;
   }
-  return a.size() - i < b.size() - j;
+  return key;
 }
 
 // Where the traces tell no ranks and are those of all: in the order of files, and in them of processes and devices.
@@ -482,7 +467,7 @@ std::vector<TracedRank> numbered(std::vector<TracedRank> traces, const Job& job)
   const bool told = std::any_of(traces.begin(), traces.end(), [](const TracedRank& r) { return r.rank.has_value(); });
   if (told || traces.size() != static_cast<std::size_t>(RankGrid(job.layout).ranks())) return traces;
   std::stable_sort(traces.begin(), traces.end(),
-                   [](const TracedRank& a, const TracedRank& b) { return is_named_before(a.file, b.file); });
+                   [](const TracedRank& a, const TracedRank& b) { return natural_key(a.file) < natural_key(b.file); });
   for (std::size_t rank = 0; rank < traces.size(); ++rank) traces[rank].rank = static_cast<int>(rank);
   return traces;
 }
@@ -503,7 +488,8 @@ void refuse_other_pipelines(const std::vector<TracedRank>& traces, std::size_t r
 std::vector<Hypothesis> explain_gap(const Forecast& answer, const GapEvidence& evidence, const ReadFile& read_file) {
   refuse_other_pipelines(evidence.traces, answer.timeline.ranks.size());
   const WhatIf what_if(answer, evidence.measured_s, read_file);
-  Beliefs beliefs = beliefs_of(what_if, answer.result.memory);
+  Beliefs beliefs;
+  for (std::size_t index = 0; index < kGapCauses; ++index) beliefs.all[index] = kRules[index].belief(what_if);
   // A step that is no longer than forecast has nothing to be explained by what a trace shows of waiting.
   if (!evidence.traces.empty() && what_if.gap_s() > 0.0) {
     hear_traces(numbered(evidence.traces, answer.step.job), evidence.products, answer, what_if.gap_s(), beliefs);
@@ -512,15 +498,11 @@ std::vector<Hypothesis> explain_gap(const Forecast& answer, const GapEvidence& e
   if (evidence.log) hear_log(*evidence.log, what_if.gap_s(), answer.result, beliefs);
   std::vector<Hypothesis> all;
   double total = 0.0;
-  for (std::size_t index = 0; index < kGapCauses; ++index) total += kPriors[index] * beliefs[index].weight;
+  for (std::size_t index = 0; index < kGapCauses; ++index) total += kRules[index].prior * beliefs.all[index].weight;
   for (std::size_t index = 0; index < kGapCauses; ++index) {
-    Hypothesis one;
-    one.cause = static_cast<GapCause>(index);
-    one.score = total > 0.0 ? kPriors[index] * beliefs[index].weight / total : 0.0;
-    one.explains_s = beliefs[index].explains_s;
-    one.evidence = std::move(beliefs[index].evidence);
-    one.check = kChecks[index];
-    all.push_back(std::move(one));
+    const Belief& belief = beliefs.all[index];
+    const double score = total > 0.0 ? kRules[index].prior * belief.weight / total : 0.0;
+    all.push_back({static_cast<GapCause>(index), score, belief.explains_s, belief.evidence, kRules[index].check});
   }
   std::stable_sort(all.begin(), all.end(), [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
   return all;

@@ -1,8 +1,7 @@
-#include "calibrate/verdict/trace_steps.hpp"
+#include "calibrate/verdict/verdict.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -175,7 +174,13 @@ class StepCutter {
     const Intervals gaps = without(window, busy);
     step.idle_s = length_of(gaps);
     for (const Interval& gap : gaps) split_gap(gap, step);
-    add_stretches(window, compute, communication, step);
+    for (const TracedStretch& one : stretches_of(compute, communication, window)) {
+      if (!step.stretches.empty() && step.stretches.back().state == one.state) {
+        step.stretches.back().end_s = one.end_s;
+      } else {
+        step.stretches.push_back(one);
+      }
+    }
     return step;
   }
 
@@ -207,35 +212,6 @@ class StepCutter {
     return gap.end - gap.start < kShort;
   }
 
-  static void add_stretches(const Interval& window, const Intervals& compute, const Intervals& communication,
-                            TracedStep& step) {
-    std::map<double, std::pair<int, int>> changes;  // at a moment: how many begin less how many end
-    for (const Interval& span : compute) ++changes[span.start].first, --changes[span.end].first;
-    for (const Interval& span : communication) ++changes[span.start].second, --changes[span.end].second;
-    int computes = 0;
-    int communicates = 0;
-    double from = window.start;
-    const auto add = [&](double until) {
-      if (until <= from) return;
-      const TracedState state = computes > 0 && communicates > 0 ? TracedState::kBoth
-                                : computes > 0                   ? TracedState::kCompute
-                                : communicates > 0               ? TracedState::kCommunication
-                                                                 : TracedState::kIdle;
-      if (!step.stretches.empty() && step.stretches.back().state == state) {
-        step.stretches.back().end_s = until - window.start;
-      } else {
-        step.stretches.push_back({from - window.start, until - window.start, state});
-      }
-      from = until;
-    };
-    for (const auto& [time, change] : changes) {
-      add(time);
-      computes += change.first;
-      communicates += change.second;
-    }
-    add(window.end);
-  }
-
   TracedEvents events_;
   std::vector<double> latest_;  // end of a kernel and of all that began before it
 };
@@ -257,29 +233,21 @@ class KinetoReader {
   }
 
   void take_event(const nlohmann::json& event, const std::string& place) {
-    if (trace_text(event, "ph") != "X") return;
-    const std::string category = lower_case(trace_text(event, "cat"));
-    const auto start = trace_number(event, "ts");
-    const auto duration = trace_number(event, "dur");
-    const std::string name = trace_text(event, "name");
-    const bool on_device = category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset";
-    if (on_device && (!start || !duration || *duration < 0.0)) {
+    const std::optional<TraceEvent> one = trace_event(event);
+    if (!one) return;
+    const bool timed = one->start_us && one->duration_us;
+    if (one->on_device() && (!timed || *one->duration_us < 0.0)) {
       refuse_at(place, "a kernel without its start and duration", R"(expected "ts" and "dur" in microseconds)");
     }
-    if (!start || !duration) return;
-    const Interval span = {*start * kMicrosecond, (*start + *duration) * kMicrosecond};
-    const nlohmann::json* found = trace_member(event, "args");
-    static const nlohmann::json nothing = nlohmann::json::object();
-    const nlohmann::json& arguments = found == nullptr ? nothing : *found;
-    const auto correlation = trace_id(arguments, "correlation");
-    if (on_device) {
-      events_.add_kernel(name, category != "kernel", span, correlation, trace_text(arguments, "Collective name"),
-                         trace_count(arguments, "Group size").value_or(0));
-    } else if (category != "gpu_user_annotation") {
-      if (name.rfind("ProfilerStep", 0) == 0) events_.marks.emplace_back(name, span);
-      events_.add_host(name, span);
-      const bool call = category == "cuda_runtime" || category == "cuda_driver" || category == "runtime";
-      if (call && correlation) events_.launches.emplace(*correlation, span.start);
+    if (!timed) return;
+    const Interval span = {*one->start_us * kMicrosecond, (*one->start_us + *one->duration_us) * kMicrosecond};
+    if (one->on_device()) {
+      events_.add_kernel(one->name, one->copies(), span, one->correlation,
+                         trace_text(*one->arguments, "Collective name"),
+                         trace_count(*one->arguments, "Group size").value_or(0));
+    } else if (one->category != "gpu_user_annotation") {
+      events_.add_host(one->name, span);
+      if (one->calls() && one->correlation) events_.launches.emplace(*one->correlation, span.start);
     }
   }
 
@@ -296,9 +264,29 @@ class KinetoReader {
 
 }  // namespace
 
-const std::vector<std::string>& idle_cause_names() {
-  static const std::vector<std::string> names = {"data", "memory", "launch", "other"};
-  return names;
+std::vector<TracedStretch> stretches_of(const std::vector<TracedSpan>& compute,
+                                        const std::vector<TracedSpan>& communication, const TracedSpan& window) {
+  std::map<double, std::pair<int, int>> changes;  // at a moment: how many begin less how many end
+  for (const TracedSpan& span : compute) ++changes[span.start].first, --changes[span.end].first;
+  for (const TracedSpan& span : communication) ++changes[span.start].second, --changes[span.end].second;
+  changes[window.end];
+  std::vector<TracedStretch> stretches;
+  int computes = 0;
+  int communicates = 0;
+  double from = window.start;
+  for (const auto& [time, change] : changes) {
+    if (time > from) {
+      const TracedState state = computes > 0 && communicates > 0 ? TracedState::kBoth
+                                : computes > 0                   ? TracedState::kCompute
+                                : communicates > 0               ? TracedState::kCommunication
+                                                                 : TracedState::kIdle;
+      stretches.push_back({from - window.start, time - window.start, state});
+      from = time;
+    }
+    computes += change.first;
+    communicates += change.second;
+  }
+  return stretches;
 }
 
 const TracedStep& TracedRank::typical() const {
@@ -333,7 +321,8 @@ void TracedEvents::add_kernel(const std::string& name, bool copies, const Traced
   kernels.push_back(std::move(kernel));
 }
 
-void TracedEvents::add_host(const std::string& name, const TracedSpan& span) {
+void TracedEvents::add_host(const std::string& name, const TracedSpan& span, bool marks_steps) {
+  if (marks_steps && name.rfind("ProfilerStep", 0) == 0) marks.emplace_back(name, span);
   const std::string lower = lower_case(name);
   if (loads_data(lower)) data.push_back(span);
   if (allocates(lower)) memory.push_back(span);

@@ -3,27 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "calibrate/verdict/trace_steps.hpp"
+#include "calibrate/device/fits.hpp"
 #include "model/layout/rank_grid.hpp"
 
 namespace flopcast {
-
-double median_of_values(std::vector<double> values) {
-  if (values.empty()) return 0.0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 namespace {
 
@@ -137,13 +124,6 @@ std::string slow_ranks_text(std::vector<RankExcess> ranks, double usual_s) {
   return text;
 }
 
-// With an even number the lower one: of two ranks one of which is slow, the other is the usual one.
-double usual_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 }  // namespace
 
 TracedFigures figures_of(const std::vector<TracedRank>& traces, const Forecast& answer) {
@@ -193,10 +173,11 @@ TracedFigures figures_of(const std::vector<TracedRank>& traces, const Forecast& 
     }
     first = false;
   }
-  figures.time_s = median_of_values(times);
-  figures.leading_idle_s = median_of_values(leading);
-  figures.compute_s = usual_of(computes);
-  figures.more_compute_s = usual_of(more);
+  figures.time_s = upper_median(times);
+  figures.leading_idle_s = upper_median(leading);
+  // Of two ranks one of which is slow, the other is the usual one.
+  figures.compute_s = lower_median(computes);
+  figures.more_compute_s = lower_median(more);
   figures.apart_s = *std::max_element(more.begin(), more.end()) - figures.more_compute_s;
   figures.slowest = slow_ranks_text(std::move(excesses), figures.more_compute_s);
   const bool known =
@@ -207,7 +188,7 @@ TracedFigures figures_of(const std::vector<TracedRank>& traces, const Forecast& 
     figures.slowest += fmt::format("; the traces tell no ranks, and stages differ by {} in the forecast",
                                    time_in_seconds(forecasts.uneven_s()));
   }
-  for (std::size_t cause = 0; cause < kIdleCauses; ++cause) figures.idle_s[cause] = median_of_values(idles[cause]);
+  for (std::size_t cause = 0; cause < kIdleCauses; ++cause) figures.idle_s[cause] = upper_median(idles[cause]);
   if (backwards > 0.0) figures.forwards_per_backward = forwards / backwards;
   if (forward_forecast_s > 0.0) figures.forward_slowdown = forward_s / forward_forecast_s;
   if (communication > 0.0) figures.hidden_share = overlapped / communication;

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <istream>
@@ -15,7 +14,7 @@
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "calibrate/verdict/trace_steps.hpp"
+#include "calibrate/verdict/verdict.hpp"
 
 #ifdef FLOPCAST_HAS_SQLITE
 #include <sqlite3.h>
@@ -110,6 +109,8 @@ std::string column_of(const std::set<std::string>& columns, const std::vector<co
   return absent;
 }
 
+using Marks = std::vector<std::pair<std::string, TracedSpan>>;
+
 struct HostRange {
   std::string_view name;
   TracedSpan span;
@@ -129,8 +130,8 @@ std::string step_word(std::string_view name) {
 }
 
 // Those of the word and thread that together last longest: a step may consist of others.
-std::vector<std::pair<std::string, TracedSpan>> named_marks(const std::vector<HostRange>& ranges) {
-  std::map<std::string, std::pair<double, std::vector<std::pair<std::string, TracedSpan>>>> by_word;
+Marks named_marks(const std::vector<HostRange>& ranges) {
+  std::map<std::string, std::pair<double, Marks>> by_word;
   for (const HostRange& range : ranges) {
     const std::string word = step_word(range.name);
     if (word.empty()) continue;
@@ -140,10 +141,10 @@ std::vector<std::pair<std::string, TracedSpan>> named_marks(const std::vector<Ho
   }
   const auto longest = std::max_element(by_word.begin(), by_word.end(),
                                         [](const auto& a, const auto& b) { return a.second.first < b.second.first; });
-  return longest == by_word.end() ? std::vector<std::pair<std::string, TracedSpan>>() : longest->second.second;
+  return longest == by_word.end() ? Marks() : longest->second.second;
 }
 
-double marks_length(const std::vector<std::pair<std::string, TracedSpan>>& marks) {
+double marks_length(const Marks& marks) {
   double seconds = 0.0;
   for (const auto& [name, span] : marks) seconds += span.end - span.start;
   return seconds;
@@ -158,10 +159,10 @@ bool is_of_own_run(const std::vector<HostRange>& ranges) {
 }
 
 // The steps of the run itself, where calibrations before and after it are set up.
-std::vector<std::pair<std::string, TracedSpan>> own_marks(std::vector<HostRange> ranges) {
+Marks own_marks(std::vector<HostRange> ranges) {
   std::sort(ranges.begin(), ranges.end(),
             [](const HostRange& a, const HostRange& b) { return a.span.start < b.span.start; });
-  std::vector<std::vector<std::pair<std::string, TracedSpan>>> parts(1);
+  std::vector<Marks> parts(1);
   std::optional<double> begin;
   for (const HostRange& range : ranges) {
     if (range.name == kOwnSetUp) {
@@ -310,14 +311,14 @@ class NsightReader {
     bool own = false;
     for (const auto& [thread, ranges] : ranges_) {
       if (!belongs(thread)) continue;
-      for (const HostRange& range : ranges) events.add_host(std::string(range.name), range.span);
+      for (const HostRange& range : ranges) events.add_host(std::string(range.name), range.span, false);
       if (own) continue;
       own = is_of_own_run(ranges);
-      std::vector<std::pair<std::string, TracedSpan>> marks = own ? own_marks(ranges) : named_marks(ranges);
+      Marks marks = own ? own_marks(ranges) : named_marks(ranges);
       if (own || marks_length(marks) > marks_length(events.marks)) events.marks = std::move(marks);
     }
     for (const auto& [id, call] : calls_) {
-      if (belongs(call.thread)) events.add_host(std::string(call.name), call.span);
+      if (belongs(call.thread)) events.add_host(std::string(call.name), call.span, false);
     }
   }
 

@@ -1,22 +1,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
+#include <istream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/host/guard.hpp"
+#include "base/host/processes.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
+#include "base/text/words.hpp"
 #include "calibrate/device/build_profile.hpp"
+#include "calibrate/device/fits.hpp"
+#include "calibrate/device/imports.hpp"
 #include "calibrate/tables/tables.hpp"
 #include "cli/commands.hpp"
-#include "cli/measured/sources.hpp"
 #include "cli/options/figure_options.hpp"
 #include "cli/options/output.hpp"
 #include "model/catalog/catalogue.hpp"
@@ -36,15 +40,213 @@ DeviceProfile load_profile(const std::string& path) {
   return read_device_profile(parse_json(read_file(path), path), "", origins);
 }
 
+/// What the user wants, as typed.
 struct Wishes {
-  CalibrationWishes sources;
+  bool cpu = false;
+  bool cuda = false;
+  bool quick = false;
+  bool in_place = false;
+  std::vector<std::string> nccl_tests;
+  std::vector<std::string> traces;
+  std::optional<std::string> topology;
+  std::optional<std::string> training_log;
+  std::optional<std::string> from;
+  std::optional<std::string> seconds;
+  std::optional<std::string> ranks;
+  std::optional<std::string> nodes;
+  std::optional<std::string> devices_per_node;
+  std::optional<std::string> collective;
+  std::optional<std::string> measurements;
+  std::optional<std::string> profile;
+  std::optional<std::string> device;  ///< checked
   std::optional<std::string> report;
-  FigureOptions figure;
-  PageOption page;
   std::optional<std::string> name;
   std::optional<std::string> source;
   std::optional<std::string> format;
+  FigureOptions figure;
+  PageOption page;
+
+  /// What is measured here and now, as the flag says it; empty: nothing.
+  std::string measured() const { return cpu ? "--cpu" : cuda ? "--cuda" : ""; }
+
+  /// Files that can be read together.
+  bool imports() const { return !nccl_tests.empty() || !traces.empty() || topology || from; }
 };
+
+struct Calibration {
+  Measurement measurement;
+  JsonValue cluster = JsonValue::object();  ///< keys known without a measurement
+  std::vector<Table> tables;                ///< what the files hold beside samples
+};
+
+std::optional<int> count(const std::optional<std::string>& text, const std::string& flag) {
+  if (!text) return std::nullopt;
+  constexpr int kMost = 999'999;
+  const std::optional<int> number = parse_digits(*text, 1, kMost);
+  if (!number) throw ConfigError({flag, fmt::format("\"{}\" is no number of 1 or more", *text), flag, ""});
+  return number;
+}
+
+std::optional<SampleKind> collective_of(const std::optional<std::string>& name) {
+  if (!name) return std::nullopt;
+  std::vector<std::string> names = names_of<SampleKind>();
+  std::erase_if(names, [](const std::string& kind) { return !is_message(*parse<SampleKind>(kind)); });
+  return parse<SampleKind>(names[chosen_of("--collective", *name, names)]);
+}
+
+NcclTestsRequest nccl_request(const Wishes& wishes) {
+  NcclTestsRequest request;
+  request.ranks = count(wishes.ranks, "--ranks");
+  request.nodes = count(wishes.nodes, "--nodes");
+  request.kind = collective_of(wishes.collective);
+  request.in_place = wishes.in_place;
+  return request;
+}
+
+Table work_table(const Trace& trace, const std::string& file) {
+  Table table;
+  const TraceTime total = trace.total();
+  table.title = fmt::format("{}: kernels of {}", file, trace.measurement.device);
+  table.columns = {text_column("work"), number_column("kernels"), number_column("ms", "milliseconds"),
+                   number_column("share %")};
+  for (std::size_t index = 0; index < kTraceWorkCount; ++index) {
+    const TraceTime& time = trace.work[index];
+    table.rows.push_back({names_of<TraceWork>()[index], std::to_string(time.kernels),
+                          fmt::format("{:.3f}", 1e3 * time.seconds),
+                          fmt::format("{:.1f}", total.seconds > 0.0 ? 1e2 * time.seconds / total.seconds : 0.0)});
+  }
+  const TraceTime& communication = trace.work[static_cast<std::size_t>(TraceWork::kCommunication)];
+  table.notes = {fmt::format("{} of {} kernels beside communication have an operator; {} samples",
+                             trace.matched.kernels, total.kernels - communication.kernels,
+                             trace.measurement.samples.size())};
+  return table;
+}
+
+Table operator_table(const Trace& trace) {
+  constexpr std::size_t kShown = 10;
+  Table table = {.title = "the longest operators",
+                 .columns = {text_column("operator"), text_column("work"), number_column("kernels"),
+                             number_column("ms", "milliseconds")}};
+  for (std::size_t index = 0; index < std::min(kShown, trace.operators.size()); ++index) {
+    const OperatorTime& time = trace.operators[index];
+    table.rows.push_back({time.name, std::string(name_of(time.work)), std::to_string(time.time.kernels),
+                          fmt::format("{:.3f}", 1e3 * time.time.seconds)});
+  }
+  return table;
+}
+
+void import_trace(const std::string& path, const TraceRequest& request, const Streams& streams,
+                  Calibration& calibration) {
+  PackedFile file(path);
+  std::istream stream(&file);
+  const Trace trace = read_trace(stream, path, request);
+  for (const std::string& note : trace.notes) warn(streams, fmt::format("{}: {}", path, note));
+  add_samples(calibration.measurement, trace.measurement, path);
+  calibration.tables.push_back(work_table(trace, path));
+  if (!trace.operators.empty()) calibration.tables.push_back(operator_table(trace));
+}
+
+void import_topology(const Wishes& wishes, const Streams& streams, Calibration& calibration) {
+  std::optional<GpuGeneration> generation;
+  if (wishes.device) {
+    std::vector<std::string> ignored;
+    generation = read_device(*wishes.device, "device", ignored, {}).generation;
+  }
+  const TopologyFacts facts = topology_facts(read_topology(read_file(*wishes.topology), *wishes.topology), generation);
+  for (const std::string& note : facts.notes) warn(streams, fmt::format("{}: {}", *wishes.topology, note));
+  calibration.cluster = facts.cluster;
+}
+
+void tell_what_is_not_fitted(Measurement& measurement, const Streams& streams) {
+  for (const std::string& reason : leave_out_small_groups(measurement)) warn(streams, "not fitted: " + reason);
+}
+
+// Where calibrate_here keeps its measurements.
+std::string measurement_path(const Wishes& wishes) {
+  if (wishes.measurements) return *wishes.measurements;
+  if (!wishes.profile) return wishes.cuda ? "gpu.measurements.json" : "cpu.measurements.json";
+  std::filesystem::path path = *wishes.profile;
+  return path.replace_extension(".measurements.json").string();
+}
+
+// Measures this machine or its GPU in a program of its own; throws EnvironmentError when its two passes disagree.
+// Absent when the machine has not what is to be measured, which that program has said.
+std::optional<Calibration> calibrate_here(const Wishes& wishes, const Streams& streams) {
+  const std::string path = measurement_path(wishes);
+  std::vector<std::string> arguments = {"-o", path};
+  if (wishes.cuda) arguments.emplace_back("--cuda");
+  if (wishes.quick) arguments.emplace_back("--quick");
+  if (wishes.seconds) arguments.insert(arguments.end(), {"--seconds", *wishes.seconds});
+  if (wishes.ranks) arguments.insert(arguments.end(), {"--ranks", *wishes.ranks});
+  std::vector<std::string> words = {program_beside("flopcast-measure")};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const ChildEnd end = run_child(words, streams);
+  if (end.signal != 0) throw EnvironmentError(fmt::format("flopcast-measure was ended by signal {}", end.signal));
+  const int code = end.exit_code;
+  // It has told what is wrong.
+  if (code == kBadInput) throw ConfigError({wishes.measured(), "was not measured", "", ""});
+  if (code == kEnvironmentFailed && wishes.cuda) return std::nullopt;
+  if (code != 0) throw EnvironmentError(fmt::format("flopcast-measure failed with exit code {}", code));
+  Measurement measurement = read_measurement(read_file(path), path);
+  require_agreement(measurement, path);
+  const std::optional<double> ratio = disturbance(measurement);
+  if (ratio && *ratio > kDisturbedFrom) {
+    warn(streams, fmt::format("the machine was disturbed: wall time is {:.2f} times the CPU time (1.00 on a quiet one)",
+                              *ratio));
+  }
+  // Its time may have been too short for some.
+  if (wishes.cuda) tell_what_is_not_fitted(measurement, streams);
+  return Calibration{std::move(measurement), nlohmann::json::object(), {}};
+}
+
+// Reads the files named; what they leave open becomes a warning.
+Calibration import_files(const Wishes& wishes, const Streams& streams) {
+  Calibration calibration;
+  if (wishes.from) {
+    calibration.measurement = read_measurement(read_file(*wishes.from), *wishes.from);
+    require_agreement(calibration.measurement, *wishes.from);
+  }
+  for (const std::string& path : wishes.nccl_tests) {
+    add_samples(calibration.measurement, import_nccl_tests(read_file(path), path, nccl_request(wishes)), path);
+  }
+  const TraceRequest request{count(wishes.devices_per_node, "--devices-per-node")};
+  for (const std::string& path : wishes.traces) import_trace(path, request, streams, calibration);
+  if (wishes.topology) import_topology(wishes, streams, calibration);
+  const bool kept = wishes.measurements && !calibration.measurement.samples.empty();
+  if (kept) write_file(*wishes.measurements, write_measurement(calibration.measurement));
+  if (wishes.from || (!wishes.traces.empty() && wishes.profile))
+    tell_what_is_not_fitted(calibration.measurement, streams);
+  return calibration;
+}
+
+Calibration import_training_log(const Wishes& wishes) {
+  const std::string& file = *wishes.training_log;
+  const TrainingLog log = read_training_log(read_file(file), file);
+  Calibration calibration{measurement_of(log, file, count(wishes.ranks, "--ranks")), nlohmann::json::object(), {}};
+  Table table;
+  table.title =
+      fmt::format("{}: {} logged steps, {} start{}", file, log.steps.size(), log.starts, log.starts == 1 ? "" : "s");
+  table.columns = {number_column("ranks"),
+                   number_column("global batch size"),
+                   number_column("steps"),
+                   number_column("median s"),
+                   number_column("10 % below s", "p10_s"),
+                   number_column("90 % below s", "p90_s"),
+                   number_column("samples/s", "samples_per_s")};
+  for (const Sample& sample : calibration.measurement.samples) {
+    const double median = sample.median();
+    table.rows.push_back(
+        {std::to_string(sample.key.ranks), std::to_string(*sample.key.batch), std::to_string(sample.seconds.size()),
+         fmt::format("{:.6g}", median), fmt::format("{:.6g}", quantile_of(sample.seconds, 0.1)),
+         fmt::format("{:.6g}", quantile_of(sample.seconds, 0.9)), fmt::format("{:.6g}", *sample.key.batch / median)});
+  }
+  const auto left_out = std::count_if(log.steps.begin(), log.steps.end(),
+                                      [](const LoggedStep& step) { return step.warm_up || step.skipped > 0; });
+  table.notes = {fmt::format("{} left out: the first of each start, and those that skipped an update", left_out)};
+  calibration.tables.push_back(std::move(table));
+  if (wishes.measurements) write_file(*wishes.measurements, write_measurement(calibration.measurement));
+  return calibration;
+}
 
 constexpr const char* kModes =
     "give one of: --cpu; --cuda; --nccl-tests, --trace, --topology, --from, alone or together; --training-log FILE; "
@@ -54,18 +256,17 @@ constexpr const char* kModes =
 enum class Mode { kHere, kImport, kTrainingLog, kReport };
 
 Mode mode_of(const Wishes& wishes) {
-  const CalibrationWishes& sources = wishes.sources;
   std::vector<std::pair<std::string, Mode>> modes;
-  if (sources.cpu) modes.emplace_back("--cpu", Mode::kHere);
-  if (sources.cuda) modes.emplace_back("--cuda", Mode::kHere);
-  if (sources.imports()) {
-    const char* flag = !sources.nccl_tests.empty() ? "--nccl-tests"
-                       : !sources.traces.empty()   ? "--trace"
-                       : sources.topology          ? "--topology"
-                                                   : "--from";
+  if (wishes.cpu) modes.emplace_back("--cpu", Mode::kHere);
+  if (wishes.cuda) modes.emplace_back("--cuda", Mode::kHere);
+  if (wishes.imports()) {
+    const char* flag = !wishes.nccl_tests.empty() ? "--nccl-tests"
+                       : !wishes.traces.empty()   ? "--trace"
+                       : wishes.topology          ? "--topology"
+                                                  : "--from";
     modes.emplace_back(flag, Mode::kImport);
   }
-  if (sources.training_log) modes.emplace_back("--training-log", Mode::kTrainingLog);
+  if (wishes.training_log) modes.emplace_back("--training-log", Mode::kTrainingLog);
   if (wishes.report) modes.emplace_back("--report", Mode::kReport);
   if (modes.empty()) throw ConfigError({"", "nothing to calibrate", "", kModes});
   if (modes.size() > 1) {
@@ -76,25 +277,24 @@ Mode mode_of(const Wishes& wishes) {
 
 // A flag that the chosen mode would not look at is a mistake of the user.
 void refuse_idle_flags(const Wishes& wishes, Mode mode) {
-  const CalibrationWishes& sources = wishes.sources;
   const auto refuse = [](bool given, const char* flag, bool works, const char* valid) {
     if (!given || works) return;
     throw ConfigError({flag, "means nothing here", flag, fmt::format("valid with: {}", valid)});
   };
   const bool here = mode == Mode::kHere;
-  const bool nccl = !sources.nccl_tests.empty();
+  const bool nccl = !wishes.nccl_tests.empty();
   const bool profile = here || mode == Mode::kImport;
-  refuse(sources.quick, "--quick", here, "--cpu, --cuda");
-  refuse(sources.seconds.has_value(), "--seconds", sources.cuda, "--cuda");
-  refuse(sources.measurements.has_value(), "--measurements", profile || mode == Mode::kTrainingLog,
+  refuse(wishes.quick, "--quick", here, "--cpu, --cuda");
+  refuse(wishes.seconds.has_value(), "--seconds", wishes.cuda, "--cuda");
+  refuse(wishes.measurements.has_value(), "--measurements", profile || mode == Mode::kTrainingLog,
          "--cpu, --cuda, --nccl-tests, --trace, --from, --training-log");
-  refuse(sources.collective.has_value(), "--collective", nccl, "--nccl-tests");
-  refuse(sources.in_place, "--in-place", nccl, "--nccl-tests");
-  refuse(sources.nodes.has_value(), "--nodes", nccl, "--nccl-tests");
-  refuse(sources.devices_per_node.has_value(), "--devices-per-node", !sources.traces.empty(), "--trace");
-  refuse(sources.ranks.has_value(), "--ranks", nccl || here || mode == Mode::kTrainingLog,
+  refuse(wishes.collective.has_value(), "--collective", nccl, "--nccl-tests");
+  refuse(wishes.in_place, "--in-place", nccl, "--nccl-tests");
+  refuse(wishes.nodes.has_value(), "--nodes", nccl, "--nccl-tests");
+  refuse(wishes.devices_per_node.has_value(), "--devices-per-node", !wishes.traces.empty(), "--trace");
+  refuse(wishes.ranks.has_value(), "--ranks", nccl || here || mode == Mode::kTrainingLog,
          "--cpu, --cuda, --nccl-tests, --training-log");
-  refuse(sources.device.has_value(), "--device", mode == Mode::kImport || sources.cuda,
+  refuse(wishes.device.has_value(), "--device", mode == Mode::kImport || wishes.cuda,
          "--cuda, --nccl-tests, --trace, --topology, --from");
   refuse(wishes.name.has_value(), "--name", profile, "--cpu, --cuda, --nccl-tests, --trace, --topology, --from");
   refuse(wishes.source.has_value(), "--source", profile, "--cpu, --cuda, --nccl-tests, --trace, --topology, --from");
@@ -104,9 +304,9 @@ void refuse_idle_flags(const Wishes& wishes, Mode mode) {
 
 // The samples' file, which no flag need name, is none that is written too.
 void check_measurement_file(const Wishes& wishes) {
-  const std::string file = measurement_path(wishes.sources);
+  const std::string file = measurement_path(wishes);
   for (const auto& [flag, other] :
-       {std::pair{"-o", wishes.sources.profile}, {"--svg", wishes.figure.file()}, {"--html", wishes.page.file()}}) {
+       {std::pair{"-o", wishes.profile}, {"--svg", wishes.figure.file()}, {"--html", wishes.page.file()}}) {
     if (!other || !is_one_file(file, *other)) continue;
     throw ConfigError({"--measurements", fmt::format("{} is the file of {} too", file, flag), "--measurements",
                        "give each a file of its own"});
@@ -132,20 +332,20 @@ bool describes_gpu(const Measurement& measurement) {
   return has(measurement, SampleKind::kLaunch) || has(measurement, SampleKind::kHostDispatch);
 }
 
-bool describes_host(const Measurement& measurement, const CalibrationWishes& sources) {
-  return !sources.device && !describes_gpu(measurement) && has(measurement, SampleKind::kGemm) &&
+bool describes_host(const Measurement& measurement, const Wishes& wishes) {
+  return !wishes.device && !describes_gpu(measurement) && has(measurement, SampleKind::kGemm) &&
          has(measurement, SampleKind::kMemoryCopy);
 }
 
-std::string source_of(const CalibrationWishes& sources, const Measurement& measurement) {
-  if (!sources.measured().empty() || (sources.from && sources.nccl_tests.empty() && sources.traces.empty())) {
+std::string source_of(const Wishes& wishes, const Measurement& measurement) {
+  if (!wishes.measured().empty() || (wishes.from && wishes.nccl_tests.empty() && wishes.traces.empty())) {
     return "flopcast calibrate on " + measurement.host;
   }
   std::vector<std::string> files;
-  if (sources.from) files.push_back(*sources.from);
-  for (const std::string& file : sources.nccl_tests) files.push_back("nccl-tests, " + file);
-  for (const std::string& file : sources.traces) files.push_back("a trace, " + file);
-  if (sources.topology) files.push_back("nvidia-smi topo, " + *sources.topology);
+  if (wishes.from) files.push_back(*wishes.from);
+  for (const std::string& file : wishes.nccl_tests) files.push_back("nccl-tests, " + file);
+  for (const std::string& file : wishes.traces) files.push_back("a trace, " + file);
+  if (wishes.topology) files.push_back("nvidia-smi topo, " + *wishes.topology);
   return fmt::format("{}", fmt::join(files, "; "));
 }
 
@@ -160,19 +360,19 @@ void check_multiprocessors(const Measurement& measurement, const std::string& de
 }
 
 // Of a GPU, by its own name where the user gives none.
-std::string device_of(const CalibrationWishes& sources, const Measurement& measurement, const Streams& streams) {
-  if (!sources.cuda && !(sources.from && describes_gpu(measurement))) return sources.device.value_or("");
+std::string device_of(const Wishes& wishes, const Measurement& measurement, const Streams& streams) {
+  if (!wishes.cuda && !(wishes.from && describes_gpu(measurement))) return wishes.device.value_or("");
   if (is_part_of_gpu(measurement.device)) {
     throw ConfigError({"--device", fmt::format("\"{}\" is a part of a GPU", measurement.device), "",
                        "no device of the catalogue is a part: measure the whole GPU, without MIG"});
   }
   const std::optional<std::string> known = catalogued_device(measurement.device);
-  if (sources.device && known && *known != *sources.device) {
+  if (wishes.device && known && *known != *wishes.device) {
     warn(streams,
-         fmt::format("the GPU calls itself {}, which is {} and not {}", measurement.device, *known, *sources.device));
+         fmt::format("the GPU calls itself {}, which is {} and not {}", measurement.device, *known, *wishes.device));
   }
-  if (sources.device || known) {
-    const std::string device = sources.device.value_or(known.value_or(""));
+  if (wishes.device || known) {
+    const std::string device = wishes.device.value_or(known.value_or(""));
     check_multiprocessors(measurement, device, streams);
     return device;
   }
@@ -183,17 +383,16 @@ std::string device_of(const CalibrationWishes& sources, const Measurement& measu
 }
 
 DeviceProfile profile_of(const Wishes& wishes, const Calibration& calibration, const Streams& streams) {
-  const CalibrationWishes& sources = wishes.sources;
   const Measurement& measurement = calibration.measurement;
   ProfileRequest request;
   request.name = wishes.name.value_or("");
-  request.device = device_of(sources, measurement, streams);
+  request.device = device_of(wishes, measurement, streams);
   request.cluster = calibration.cluster;
-  request.host = sources.cpu || (sources.from && describes_host(measurement, sources));
-  request.in_step = !sources.traces.empty();
-  const bool imported = !sources.nccl_tests.empty() || !sources.traces.empty() || sources.topology;
+  request.host = wishes.cpu || (wishes.from && describes_host(measurement, wishes));
+  request.in_step = !wishes.traces.empty();
+  const bool imported = !wishes.nccl_tests.empty() || !wishes.traces.empty() || wishes.topology;
   request.confidence = imported ? "imported" : "measured";
-  request.source = wishes.source.value_or(source_of(sources, measurement));
+  request.source = wishes.source.value_or(source_of(wishes, measurement));
   std::vector<std::string> notes;
   DeviceProfile profile = build_profile(measurement, request, &notes);
   for (const std::string& note : notes) warn(streams, note);
@@ -210,34 +409,33 @@ void print(const Streams& streams, const std::string& file, std::vector<Table> t
 }
 
 void declare(CommandLine& command_line, Wishes& wishes) {
-  CalibrationWishes& sources = wishes.sources;
   command_line.begin_group("Measurements");
-  command_line.add_flag("--cpu", sources.cpu, "measure this machine: products, memory, messages of threads; twice");
-  command_line.add_flag("--cuda", sources.cuda, "measure this machine's GPU, and messages where it has several; twice");
-  command_line.add_flag("--quick", sources.quick, "fewer sizes: some ten seconds; a minute with --cuda");
-  command_line.add_option("--seconds", sources.seconds, "N",
+  command_line.add_flag("--cpu", wishes.cpu, "measure this machine: products, memory, messages of threads; twice");
+  command_line.add_flag("--cuda", wishes.cuda, "measure this machine's GPU, and messages where it has several; twice");
+  command_line.add_flag("--quick", wishes.quick, "fewer sizes: some ten seconds; a minute with --cuda");
+  command_line.add_option("--seconds", wishes.seconds, "N",
                           "of --cuda: time for all samples; what does not fit is left out, and told (default: 450)");
-  command_line.add_option("--nccl-tests", sources.nccl_tests, "FILE", "what nccl-tests printed, or its JSON report");
-  command_line.add_option("--trace", sources.traces, "FILE",
+  command_line.add_option("--nccl-tests", wishes.nccl_tests, "FILE", "what nccl-tests printed, or its JSON report");
+  command_line.add_option("--trace", wishes.traces, "FILE",
                           "a trace of torch.profiler, also .gz; without -o: where its time went");
-  command_line.add_option("--topology", sources.topology, "FILE", "what nvidia-smi topo -m printed");
-  command_line.add_option("--from", sources.from, "FILE", "a measurement file");
-  command_line.add_option("--training-log", sources.training_log, "FILE", "Megatron's log: its measured step times");
-  command_line.add_output("--measurements", sources.measurements,
+  command_line.add_option("--topology", wishes.topology, "FILE", "what nvidia-smi topo -m printed");
+  command_line.add_option("--from", wishes.from, "FILE", "a measurement file");
+  command_line.add_option("--training-log", wishes.training_log, "FILE", "Megatron's log: its measured step times");
+  command_line.add_output("--measurements", wishes.measurements,
                           "keep the measurements there; a calibration that was stopped goes on (default: beside -o)");
-  command_line.add_option("--ranks", sources.ranks, "N[,N]",
+  command_line.add_option("--ranks", wishes.ranks, "N[,N]",
                           "sizes of the groups to measure; ranks of the nccl-tests run or of the training");
-  command_line.add_option("--nodes", sources.nodes, "N", "nodes of the nccl-tests run");
-  command_line.add_option("--devices-per-node", sources.devices_per_node, "N",
+  command_line.add_option("--nodes", wishes.nodes, "N", "nodes of the nccl-tests run");
+  command_line.add_option("--devices-per-node", wishes.devices_per_node, "N",
                           "of the traced run (default: as many as the trace lists)");
-  command_line.add_option("--collective", sources.collective, "KIND", "what the nccl-tests run measured");
-  command_line.add_flag("--in-place", sources.in_place, "the in-place columns of nccl-tests");
+  command_line.add_option("--collective", wishes.collective, "KIND", "what the nccl-tests run measured");
+  command_line.add_flag("--in-place", wishes.in_place, "the in-place columns of nccl-tests");
   command_line.begin_group("Profile");
-  command_line.add_output("-o,--output", sources.profile, "write the profile there instead of to standard output",
+  command_line.add_output("-o,--output", wishes.profile, "write the profile there instead of to standard output",
                           Dash::kIsStandardOutput);
   command_line.add_option("--name", wishes.name, "NAME", "the profile's name (default: the device's)");
   command_line.add_option("--source", wishes.source, "TEXT", "who measured, or where it is published");
-  command_line.add_option("--device", sources.device, "NAME", "the catalogue's device that was measured");
+  command_line.add_option("--device", wishes.device, "NAME", "the catalogue's device that was measured");
   command_line.begin_group("Report");
   command_line.add_option("--report", wishes.report, "PROFILE", "errors of its fits, and its worst samples");
   wishes.figure.add_to(command_line, "draw measured against fitted");
@@ -263,23 +461,22 @@ void write_profile_page(const PageOption& page, const DeviceProfile& profile, co
 
 // The profile where it belongs, and what a person wants to know of it.
 int write_calibration(const Wishes& wishes, const Calibration& calibration, Format format, const Streams& streams) {
-  const CalibrationWishes& sources = wishes.sources;
-  const bool shows_trace = !sources.traces.empty() && !sources.profile;
-  if (sources.training_log || shows_trace) {
-    print(streams, sources.profile.value_or(""), calibration.tables, format);
+  const bool shows_trace = !wishes.traces.empty() && !wishes.profile;
+  if (wishes.training_log || shows_trace) {
+    print(streams, wishes.profile.value_or(""), calibration.tables, format);
     return 0;
   }
   const DeviceProfile profile = profile_of(wishes, calibration, streams);
   const std::string drawing = wishes.figure.file() ? profile_figure(profile, wishes.figure.style()) : "";
   std::vector<Table> tables = profile_tables(profile);
   tables.insert(tables.end(), calibration.tables.begin(), calibration.tables.end());
-  write_output(streams, sources.profile.value_or(""), write_profile(profile));
+  write_output(streams, wishes.profile.value_or(""), write_profile(profile));
   if (!drawing.empty()) wishes.figure.write(drawing);
   if (wishes.figure.file() && drawing.empty()) {
     warn(streams, fmt::format("nothing to draw: {} is not written", *wishes.figure.file()));
   }
   if (wishes.page.wanted()) write_profile_page(wishes.page, profile, tables);
-  if (sources.profile) print(streams, "", std::move(tables), format);
+  if (wishes.profile) print(streams, "", std::move(tables), format);
   return 0;
 }
 
@@ -302,19 +499,19 @@ int run_calibrate(const Arguments& arguments, const Streams& streams) {
   if (!command_line.parse(arguments)) return 0;
   const Mode mode = mode_of(wishes);
   refuse_idle_flags(wishes, mode);
-  check_device(wishes.sources.device);
+  check_device(wishes.device);
   if (mode == Mode::kHere) check_measurement_file(wishes);
   wishes.figure.check();
   const Format format = parse_format(wishes.format.value_or("table"));
   switch (mode) {
     case Mode::kHere: {
-      const std::optional<Calibration> calibration = calibrate_here(wishes.sources, streams);
+      const std::optional<Calibration> calibration = calibrate_here(wishes, streams);
       return calibration ? write_calibration(wishes, *calibration, format, streams) : kEnvironmentFailed;
     }
     case Mode::kImport:
-      return write_calibration(wishes, import_files(wishes.sources, streams), format, streams);
+      return write_calibration(wishes, import_files(wishes, streams), format, streams);
     case Mode::kTrainingLog:
-      return write_calibration(wishes, import_training_log(wishes.sources), format, streams);
+      return write_calibration(wishes, import_training_log(wishes), format, streams);
     case Mode::kReport:
       break;
   }
@@ -329,7 +526,7 @@ int run_calibrate(const Arguments& arguments, const Streams& streams) {
     wishes.figure.write(drawing);
   }
   if (wishes.page.wanted()) write_profile_page(wishes.page, profile, tables);
-  print(streams, wishes.sources.profile.value_or(""), std::move(tables), format);
+  print(streams, wishes.profile.value_or(""), std::move(tables), format);
   return 0;
 }
 

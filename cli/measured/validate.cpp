@@ -13,12 +13,12 @@
 #include "calibrate/tables/tables.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/published_row.hpp"
-#include "calibrate/validation/refit.hpp"
 #include "cli/commands.hpp"
-#include "cli/measured/sources.hpp"
+#include "cli/measured/own_runs.hpp"
 #include "cli/options/figure_options.hpp"
 #include "cli/options/output.hpp"
 #include "import/jobs/load_job.hpp"
+#include "model/config/codec.hpp"
 #include "model/config/document.hpp"
 #include "model/job/device_profile.hpp"
 #include "model/job/read_job.hpp"
@@ -32,73 +32,56 @@ namespace flopcast {
 
 namespace {
 
-class DocumentedRun {
- public:
-  explicit DocumentedRun(std::string file) : file_(std::move(file)), values_(parse_json(read_file(file_), file_)) {
-    if (!values_.is_object() || !values_.contains("job") || !values_.contains("published")) {
-      refuse("", "is no documented run", R"(expected {"run": …, "source": …, "published": {…}, "job": {…}})");
-    }
-    if (!published().is_object() || published().empty()) {
-      refuse("published", "names no figure", R"(such as {"iteration.time_s": 13.75})");
-    }
-    if (!values_.at("job").is_object()) refuse("job", "is no object", "expected a job, as simulate takes it");
-    for (const auto& item : values_.items()) {
-      const std::vector<std::string> keys = {"run", "source", "published", "assumed", "planned", "job"};
-      if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) {
-        refuse(item.key(), "is unknown", choices_help(item.key(), keys));
-      }
-    }
-  }
+// A run whose figures somebody published.
+struct DocumentedRun {
+  std::string file;
+  std::string run;
+  std::string source;
+  std::string assumed;   // what the source does not say
+  bool planned = false;  // the source names no layout: the best one of what the job leaves open stands for it
+  JsonValue published;   // by the keys of flopcast.result/1
+  JsonValue job;
 
-  const nlohmann::json& published() const { return values_.at("published"); }
-
-  Forecast answer() const {
-    const nlohmann::json& root = values_.at("job");
-    Origins origins;
-    origins.file = file_;
-    const bool planned = values_.contains("planned") && values_.at("planned") == true;
-    if (!planned) return forecast(read_job(root, origins), read_file);
-    const PlanQuestion question = read_question(root, origins);
-    PlanOptions options;
-    options.search.ranked = 1;
-    options.nodes = {question.job.cluster.nodes};
-    const SearchResult found = plan(question.job, question.space, options, threaded_for(0));
-    if (found.ranked.empty()) refuse("job", "no layout of it fits", "see: flopcast plan");
-    return forecast(read_job(job_file_of(root, found.ranked.front()), origins), read_file);
-  }
-
-  // A dotted key of flopcast.result/1.
-  double figure(const nlohmann::ordered_json& result, const std::string& key) const {
-    const nlohmann::ordered_json::json_pointer pointer(pointer_of(key));
-    if (!result.contains(pointer) || !result.at(pointer).is_number()) {
-      refuse("published." + key, "is no number of a result", "such as iteration.time_s, training.days (with tokens)");
-    }
-    return result.at(pointer).get<double>();
-  }
-
-  double published_figure(const std::string& key) const {
-    const nlohmann::json& value = published().at(key);
-    if (!value.is_number() || !(value.get<double>() > 0.0)) {
-      refuse("published." + key, fmt::format("{} is no number above zero", dumped(value)), "");
-    }
-    return value.get<double>();
-  }
-
-  std::string text(const char* key) const {
-    const auto value = values_.find(key);
-    if (value == values_.end()) return "";
-    if (!value->is_string()) refuse(key, "is no text", "");
-    return value->get<std::string>();
-  }
-
- private:
-  [[noreturn]] void refuse(const std::string& field, const std::string& problem, const std::string& help) const {
-    throw ConfigError({field, problem, field.empty() ? file_ : fmt::format("{}:{}", file_, pointer_of(field)), help});
-  }
-
-  std::string file_;
-  nlohmann::json values_;
+  std::string place(const std::string& field) const { return fmt::format("{}:{}", file, pointer_of(field)); }
 };
+
+const Fields<DocumentedRun>& documented_fields() {
+  static const Fields<DocumentedRun> fields = {
+      text<&DocumentedRun::run>("run", "its name"),
+      text<&DocumentedRun::source>("source", "where it is published"),
+      object_as_given<&DocumentedRun::published>("published", "figures by their keys")
+          .required(R"(such as {"iteration.time_s": 13.75})"),
+      text<&DocumentedRun::assumed>("assumed", "what the source does not say"),
+      boolean<&DocumentedRun::planned>("planned", "the source names no layout"),
+      object_as_given<&DocumentedRun::job>("job", "as simulate takes it").required("a job, as simulate takes it")};
+  return fields;
+}
+
+DocumentedRun read_documented(const std::filesystem::path& path) {
+  DocumentedRun run;
+  run.file = path.string();
+  const nlohmann::json values = parse_json(read_file(run.file), run.file);
+  Origins origins;
+  origins.file = run.file;
+  ObjectReader reader(values, "", origins);
+  read_fields(documented_fields(), reader, run);
+  reader.refuse_unknown_keys();
+  if (run.published->empty()) reader.fail("published", "names no figure", R"(such as {"iteration.time_s": 13.75})");
+  return run;
+}
+
+Forecast forecast_of(const DocumentedRun& run) {
+  Origins origins;
+  origins.file = run.file;
+  if (!run.planned) return forecast(read_job(run.job, origins), read_file);
+  const PlanQuestion question = read_question(run.job, origins);
+  PlanOptions options;
+  options.search.ranked = 1;
+  options.nodes = {question.job.cluster.nodes};
+  const SearchResult found = plan(question.job, question.space, options, threaded_for(0));
+  if (found.ranked.empty()) throw ConfigError({"job", "no layout of it fits", run.place("job"), "see: flopcast plan"});
+  return forecast(read_job(job_file_of(run.job, found.ranked.front()), origins), read_file);
+}
 
 std::string documented_layout(const Layout& layout) {
   std::string text = fmt::format("tp {} pp {} dp {}", layout.tp, layout.pp, layout.dp);
@@ -108,14 +91,24 @@ std::string documented_layout(const Layout& layout) {
 }
 
 void add_rows(const DocumentedRun& run, Table& table) {
-  const Forecast forecast = run.answer();
-  const nlohmann::ordered_json result = result_json(forecast);
-  const Job& job = forecast.step.job;
-  for (const auto& item : run.published().items()) {
-    const double published = run.published_figure(item.key());
-    const double predicted = run.figure(result, item.key());
-    table.rows.push_back({run.text("run"), fmt::format("{}", job.cluster.devices()), documented_layout(job.layout),
-                          item.key(), fmt::format("{:.4g}", published), fmt::format("{:.4g}", predicted),
+  const Forecast answer = forecast_of(run);
+  const nlohmann::ordered_json result = result_json(answer);
+  const Job& job = answer.step.job;
+  for (const auto& item : run.published->items()) {
+    const std::string field = "published." + item.key();
+    const bool above_zero = item.value().is_number() && item.value().get<double>() > 0.0;
+    if (!above_zero) {
+      throw ConfigError({field, fmt::format("{} is no number above zero", dumped(item.value())), run.place(field), ""});
+    }
+    const nlohmann::ordered_json::json_pointer pointer(pointer_of(item.key()));
+    if (!result.contains(pointer) || !result.at(pointer).is_number()) {
+      throw ConfigError({field, "is no number of a result", run.place(field),
+                         "such as iteration.time_s, training.days (with tokens)"});
+    }
+    const double published = item.value().get<double>();
+    const double predicted = result.at(pointer).get<double>();
+    table.rows.push_back({run.run, fmt::format("{}", job.cluster.devices()), documented_layout(job.layout), item.key(),
+                          fmt::format("{:.4g}", published), fmt::format("{:.4g}", predicted),
                           fmt::format("{:.1f}", 100.0 * (predicted / published - 1.0))});
   }
 }
@@ -124,12 +117,12 @@ void add_rows(const DocumentedRun& run, Table& table) {
 std::vector<std::string> notes_on(const std::vector<DocumentedRun>& runs) {
   std::vector<std::pair<std::string, std::string>> told;  // what, of which runs
   for (const DocumentedRun& run : runs) {
-    std::string what = run.text("source");
-    if (!run.text("assumed").empty()) what += "; assumed: " + run.text("assumed");
+    std::string what = run.source;
+    if (!run.assumed.empty()) what += "; assumed: " + run.assumed;
     if (!told.empty() && told.back().first == what) {
-      told.back().second += "; " + run.text("run");
+      told.back().second += "; " + run.run;
     } else {
-      told.emplace_back(std::move(what), run.text("run"));
+      told.emplace_back(std::move(what), run.run);
     }
   }
   std::vector<std::string> notes;
@@ -137,25 +130,19 @@ std::vector<std::string> notes_on(const std::vector<DocumentedRun>& runs) {
   return notes;
 }
 
-// Runs whose figures somebody published, forecast: a JSON file each,
-//   {"run": …, "source": …, "published": {"iteration.time_s": 60.1}, "assumed": …, "planned": false, "job": {…}}
-// The keys of `published` are those of flopcast.result/1 (numbers). `assumed` says what the source does not. With
-// `planned` the source names no layout: the best layout of what the job leaves open stands for it.
-// The table holds published and predicted figure and the error, predicted / published - 1, of each.
-// Throws ConfigError with the file's name.
+// Published and predicted figure of each run, and the error, predicted / published - 1. Throws ConfigError with the
+// file's name.
 Table documented_runs(const std::vector<std::filesystem::path>& files) {
   Table table;
   table.columns = {text_column("run"),      number_column("GPUs"),      text_column("layout"),
                    text_column("figure"),   number_column("published"), number_column("predicted"),
                    number_column("error %")};
   std::vector<DocumentedRun> runs;
-  for (const std::filesystem::path& file : files) runs.emplace_back(file.string());
+  for (const std::filesystem::path& file : files) runs.push_back(read_documented(file));
   for (const DocumentedRun& run : runs) add_rows(run, table);
   table.notes = notes_on(runs);
   return table;
 }
-
-constexpr int kWorstRows = 10;
 
 // The JSON files of a folder, or the one file that is named.
 std::vector<std::filesystem::path> json_files(const std::string& flag, const std::string& path) {
@@ -294,30 +281,41 @@ void check_limit(const std::vector<SourceSummary>& sources, double limit) {
   if (!beyond.empty()) throw NegativeAnswer(fmt::format("mean error above {:.1f} %: {}", limit * 100.0, beyond));
 }
 
-LeftOut left_out_of(const std::optional<std::string>& text) {
-  if (!text) return LeftOut::kModels;
-  const std::optional<LeftOut> named = parse<LeftOut>(*text);
-  if (!named) {
-    throw ConfigError({"--leave-out", fmt::format("\"{}\" can not be left out", *text), "",
-                       choices_help(*text, names_of<LeftOut>())});
-  }
-  return *named;
+void refuse_if(bool wrong, const char* flag, const char* problem, const char* help = "") {
+  if (wrong) throw ConfigError({flag, problem, "", help});
 }
 
-std::vector<Refit> refit_all(const std::vector<PublishedFile>& files, LeftOut left_out) {
+void write_refit(const std::optional<std::string>& published, const std::string& leave_out,
+                 const OutputOptions& output) {
+  const auto left_out = static_cast<LeftOut>(chosen_of("--leave-out", leave_out, names_of<LeftOut>()));
+  const std::vector<PublishedFile> files = published_files(published);
   std::vector<Refit> fits;
   for (const FitPlan& plan : shipped_fits()) fits.push_back(refit(plan, files, read_file, left_out));
-  return fits;
+  output.write({.tables = [&] { return refit_tables(fits, left_out); }, .json = [&] { return write_refits(fits); }},
+               output.format());
 }
 
-std::vector<Table> tables_of(const std::vector<SourceSummary>& sources, bool shipped) {
-  std::vector<Table> tables = {time_error_table(sources)};
-  if (shipped) tables.push_back(coverage_table());
-  for (Table table : {group_table(sources), memory_error_table(sources), choice_table(sources), floor_table(sources),
-                      open_table(sources), rows_table(sources, kWorstRows), skipped_table(sources)}) {
-    if (!table.rows.empty()) tables.push_back(std::move(table));
-  }
-  return tables;
+void write_failures(const std::optional<std::string>& published, const OutputOptions& output) {
+  const std::optional<nlohmann::json> values = published ? std::optional(parse_file(*published)) : std::nullopt;
+  const FailureRows rows = evaluate_failures(values ? &*values : nullptr, published.value_or(""));
+  const auto write_json = [&rows] {
+    const std::vector<Table> tables = failure_tables(rows);
+    const std::string open = tables.size() > 1 ? write_table(tables.back(), Format::kJson) : "[]\n";
+    return fmt::format("{{\"rows\": {},\"inexpressible\": {}}}\n", write_table(tables.front(), Format::kJson), open);
+  };
+  output.write({.tables = [&] { return failure_tables(rows); },
+                .rows = [&] { return failure_tables(rows).front(); },
+                .json = write_json},
+               output.format());
+}
+
+void write_html(const PageOption& html, const std::vector<SourceSummary>& sources, bool shipped) {
+  PageParts parts;
+  parts.figures.push_back({"Forecast against measurement", write_scatter_svg(validation_chart(sources))});
+  parts.tables = validation_tables(sources, shipped);
+  parts.tables.push_back(rows_table(sources, 0));
+  parts.tables.back().title = "every row";
+  html.write("Forecasts of measured steps", "", "", parts);
 }
 
 }  // namespace
@@ -373,77 +371,48 @@ int run_validate(const Arguments& arguments, const Streams& streams) {
 
   const Format format = output.format();
   figure.check();
-  if (leave_out && !refits) throw ConfigError({"--leave-out", "goes with --refit only", "", "give --refit as well"});
+  refuse_if(leave_out && !refits, "--leave-out", "goes with --refit only", "give --refit as well");
   const std::optional<double> limit = limit_of(max_error);
-  if (!appended.empty() && !page) {
-    throw ConfigError({"--append", "goes with --markdown-page only", "", "give --markdown-page as well"});
-  }
+  refuse_if(!appended.empty() && !page, "--append", "goes with --markdown-page only", "give --markdown-page as well");
+  const bool draws = figure.file() || html.wanted();
+  const bool compares = !wanted.empty() || page || draws || limit;  // asks for what rows and forecasts say
   if (constants) {
-    if (figure.file() || html.wanted())
-      throw ConfigError({"--constants", "is a table alone", "", "leave --svg and --html out"});
+    refuse_if(draws, "--constants", "is a table alone", "leave --svg and --html out");
     output.write({constants_table()});
     return 0;
   }
   if (failures) {
-    if (runs || documented || !wanted.empty() || page || figure.file() || html.wanted() || refits || limit || profile) {
-      throw ConfigError({"--failures", "goes with --published FILE and the output options only", "", ""});
-    }
-    const std::optional<nlohmann::json> values = published ? std::optional(parse_file(*published)) : std::nullopt;
-    const FailureRows rows = evaluate_failures(values ? &*values : nullptr, published.value_or(""));
-    const auto write_json = [&rows] {
-      const std::vector<Table> tables = failure_tables(rows);
-      const std::string open = tables.size() > 1 ? write_table(tables.back(), Format::kJson) : "[]\n";
-      return fmt::format("{{\"rows\": {},\"inexpressible\": {}}}\n", write_table(tables.front(), Format::kJson), open);
-    };
-    output.write({.tables = [&] { return failure_tables(rows); },
-                  .rows = [&] { return failure_tables(rows).front(); },
-                  .json = write_json},
-                 format);
+    refuse_if(runs || documented || compares || refits || profile, "--failures",
+              "goes with --published FILE and the output options only");
+    write_failures(published, output);
     return 0;
   }
-  if (published && runs) {
-    throw ConfigError({"--runs", "contradicts --published", "", "give one of the two"});
-  }
+  refuse_if(published && runs, "--runs", "contradicts --published", "give one of the two");
   if (documented) {
-    if (published || runs || !wanted.empty() || page || figure.file() || html.wanted() || refits || limit) {
-      throw ConfigError({"--documented", "goes with the output options only", "", ""});
-    }
+    refuse_if(published || runs || compares || refits, "--documented", "goes with the output options only");
     output.write({documented_runs(json_files("--documented", *documented))});
     return 0;
   }
-  if (runs && !wanted.empty()) throw ConfigError({"--source", "means nothing with --runs", "", "leave it out"});
+  refuse_if(runs && !wanted.empty(), "--source", "means nothing with --runs", "leave it out");
   if (refits) {
-    if (runs || !wanted.empty() || page || figure.file() || html.wanted() || limit || profile) {
-      throw ConfigError({"--refit", "goes with --published and the output options only", "", ""});
-    }
-    const std::vector<PublishedFile> files = published_files(published);
-    const std::vector<Refit> fits = refit_all(files, left_out_of(leave_out));
-    output.write({.tables = [&] { return refit_tables(fits, left_out_of(leave_out)); },
-                  .json = [&] { return write_refits(fits); }},
-                 format);
+    refuse_if(runs || compares || profile, "--refit", "goes with --published and the output options only");
+    write_refit(published, leave_out.value_or("models"), output);
     return 0;
   }
-  if (profile && (runs || page)) {
-    throw ConfigError({"--profile", "goes with published rows only", "", "leave --runs and --markdown-page out"});
-  }
+  refuse_if(profile && (runs || page), "--profile", "goes with published rows only",
+            "leave --runs and --markdown-page out");
+  const bool shipped = !published && !runs && !profile;
   const std::vector<SourceSummary> sources =
       runs ? of_runs(*runs) : of_published(published, wanted, profile_named(profile));
   if (source_errors_out) write_file(*source_errors_out, source_errors_file(source_errors(sources)));
   if (figure.file()) figure.write(write_scatter_svg(validation_chart(sources), figure.style()));
-  if (html.wanted()) {
-    PageParts parts;
-    parts.figures.push_back({"Forecast against measurement", write_scatter_svg(validation_chart(sources))});
-    parts.tables = tables_of(sources, !published && !runs && !profile);
-    parts.tables.push_back(rows_table(sources, 0));
-    parts.tables.back().title = "every row";
-    html.write("Forecasts of measured steps", "", "", parts);
-  }
+  if (html.wanted()) write_html(html, sources, shipped);
   if (page) {
     std::string text = validation_page(sources);
     for (const std::string& file : appended) text += "\n" + read_file(file);
     output.write(text);
   } else {
-    output.write({.tables = [&] { return tables_of(sources, !published && !runs && !profile); },
+    output.write({.tables = [&] { return validation_tables(sources, shipped); },
                   .rows = [&] { return rows_table(sources, 0); },
                   .json = [&] { return write_validation(sources); }},
                  format);

@@ -16,6 +16,12 @@
 
 namespace flopcast {
 
+std::size_t chosen_of(const std::string& flag, const std::string& word, const std::vector<std::string>& choices) {
+  const auto found = std::find(choices.begin(), choices.end(), word);
+  if (found != choices.end()) return static_cast<std::size_t>(found - choices.begin());
+  throw ConfigError({flag, fmt::format("unknown value \"{}\"", word), flag, choices_help(word, choices)});
+}
+
 std::string listed_formats() {
   const std::vector<std::string> names = format_names();
   return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());

@@ -14,7 +14,7 @@
 #include "calibrate/device/imports.hpp"
 #include "calibrate/device/measurement.hpp"
 #include "calibrate/validation/published_row.hpp"
-#include "calibrate/verdict/trace_steps.hpp"
+#include "calibrate/verdict/verdict.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/config/document.hpp"
 #include "model/job/device_profile.hpp"
@@ -32,7 +32,7 @@
 
 namespace flopcast {
 
-/// Of run_steps.cpp.
+/// Of trace_formats.cpp.
 std::vector<TracedRank> read_own_trace(std::istream& stream, const std::string& file, double step_s);
 
 namespace {

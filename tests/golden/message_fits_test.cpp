@@ -53,8 +53,8 @@ TEST(MessageFits, MeasuredCollectivesFitAsWellAsElsewhere) {
       if (table.at("source").get<std::string>().find(expected.source) == std::string::npos) continue;
       found = true;
       const std::string what = std::string(expected.hardware) + " " + std::string(expected.collective);
-      const RelativeErrors one = fit_message_curve_of(what, points_of(table), 1).errors;
-      const RelativeErrors three = fit_message_curve_of(what, points_of(table), 3).errors;
+      const RelativeErrors one = fit_message_curve(what, points_of(table), {1, true}).errors;
+      const RelativeErrors three = fit_message_curve(what, points_of(table), {3, true}).errors;
       const MessageFit chosen = fit_message_curve(what, points_of(table));
       std::cout << what << ": " << one.samples << " sizes; one piece " << 1e2 * one.median << " / " << 1e2 * one.largest
                 << " %, three " << 1e2 * three.median << " / " << 1e2 * three.largest << " %, chosen "

@@ -1,7 +1,6 @@
 // Runs that our own forecasts stand for, of a device and software whose constants are known and not the catalogue's.
 
 #include "calibrate/runs/fit_runs.hpp"
-#include "calibrate/runs/posterior.hpp"
 
 #include <gtest/gtest.h>
 

@@ -162,7 +162,7 @@ TEST(GpuMeasurement, EveryKindIsWrittenAndRead) {
   EXPECT_EQ(write_measurement(read), text);
   const Json schema = Json::parse(read_text(project_folder() / "docs" / "schema" / "measurement-1.schema.json"));
   EXPECT_EQ(schema_violation(schema, Json::parse(text)), "");
-  for (const std::string& kind : sample_kind_names()) {
+  for (const std::string& kind : names_of<SampleKind>()) {
     EXPECT_NE(std::find(schema["properties"]["samples"]["items"]["properties"]["kind"]["enum"].begin(),
                         schema["properties"]["samples"]["items"]["properties"]["kind"]["enum"].end(), kind),
               schema["properties"]["samples"]["items"]["properties"]["kind"]["enum"].end())

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/text/error.hpp"
-#include "calibrate/verdict/trace_steps.hpp"
+#include "calibrate/verdict/verdict.hpp"
 #include "reports/timeline/writers.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/unit/model/jobs.hpp"

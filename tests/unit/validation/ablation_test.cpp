@@ -12,7 +12,6 @@
 #include "base/text/error.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/published_row.hpp"
-#include "calibrate/validation/refit.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {

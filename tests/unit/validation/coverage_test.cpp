@@ -14,7 +14,6 @@
 
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/published_row.hpp"
-#include "calibrate/validation/refit.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {

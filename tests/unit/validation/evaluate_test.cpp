@@ -13,7 +13,6 @@
 #include "base/text/error.hpp"
 #include "calibrate/tables/tables.hpp"
 #include "calibrate/validation/published_row.hpp"
-#include "calibrate/validation/refit.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/support/folders.hpp"

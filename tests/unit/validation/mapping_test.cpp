@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/published_row.hpp"
-#include "calibrate/validation/refit.hpp"
 
 namespace flopcast {
 namespace {
