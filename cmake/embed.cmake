@@ -25,8 +25,8 @@ function(flopcast_embed target)
   add_custom_command(
     OUTPUT "${source}"
     COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${source}" "-DFUNCTION=${arg_FUNCTION}" "-DHEADER=${arg_HEADER}"
-            "-DFILES=${files}" -P "${PROJECT_SOURCE_DIR}/cmake/embed_files.cmake"
-    DEPENDS ${found} "${PROJECT_SOURCE_DIR}/cmake/embed_files.cmake"
+            "-DFILES=${files}" -P "${FLOPCAST_ROOT}/cmake/embed_files.cmake"
+    DEPENDS ${found} "${FLOPCAST_ROOT}/cmake/embed_files.cmake"
     WORKING_DIRECTORY "${folder}"
     COMMENT "Embedding files as ${arg_FUNCTION}()"
     VERBATIM)

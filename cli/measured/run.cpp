@@ -35,8 +35,8 @@
 #include "import/jobs/load_job.hpp"
 #include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
-#include "realrun/launch/backend.hpp"
 #include "reports/svg/charts.hpp"
+#include "sim/files/run_backends.hpp"
 #include "sim/files/run_file.hpp"
 #include "sim/forecast/forecast.hpp"
 

@@ -8,8 +8,8 @@
 #include "model/enum_names.hpp"
 #include "model/job/typed_words.hpp"
 #include "realrun/device/arithmetic.hpp"
-#include "realrun/launch/backend.hpp"
 #include "realrun/training/training_plan.hpp"
+#include "sim/files/run_backends.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast {

@@ -38,8 +38,7 @@ const std::vector<Layer>& layers() {
         "base/text/"}},
       // A measurement file is all that the real run and the calibration share.
       {"realrun/", {"realrun/", "calibrate/device/measurement", "sim/", "model/", "base/"}},
-      {"cli/",
-       {"cli/", "api/", "reports/", "planner/", "calibrate/", "realrun/", "sim/", "import/", "model/", "base/"}},
+      {"cli/", {"cli/", "api/", "reports/", "planner/", "calibrate/", "sim/", "import/", "model/", "base/"}},
       {"api/", {"api/", "reports/", "planner/", "calibrate/", "sim/", "import/", "model/", "base/"}},
       {"python/", {"api/"}},
       {"web/", {"web/", "reports/", "planner/", "sim/", "import/", "model/", "base/text/"}},

@@ -3,7 +3,7 @@
 #include <array>
 #include <string_view>
 
-// What flopcast-run and `flopcast run`, which starts it, both know; nothing here is to be linked.
+// The flags and backends that flopcast-run and `flopcast run`, which starts it, both know: declarations alone.
 
 namespace flopcast::realrun {
 
