@@ -67,7 +67,9 @@ ThreadOptions thread_options(const LaunchOptions& options) {
 
 int launch_on_threads(const LaunchOptions& options, const ThreadOptions& threads) {
   const PreparedRun run = prepare_run(options);
-  keep_run(options, run, {.backend = "threads"}, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
+  RunRecord about;
+  about.backend = "threads";
+  keep_run(options, run, about, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
     train_on_threads(run.plan, threads, results, between);
   });
   return 0;

@@ -29,42 +29,7 @@ std::size_t float_count(const Buffer& buffer) {
   return buffer.bytes() / sizeof(float);
 }
 
-struct Slice {
-  const float* weights;
-  const float* gradients;
-  float* updated;
-  std::size_t count;
-};
-
-void sgd(const UpdateRule& rule, const Slice& slice, float* velocity) {
-  for (std::size_t index = 0; index < slice.count; ++index) {
-    velocity[index] = rule.momentum * velocity[index] + slice.gradients[index];
-    slice.updated[index] = slice.weights[index] - rule.rate * velocity[index];
-  }
-}
-
-void adam(const UpdateRule& rule, int step, const Slice& slice, float* mean, float* square) {
-  const auto exponent = static_cast<float>(step);
-  const float mean_correction = 1.0F - std::pow(rule.beta1, exponent);
-  const float square_correction = 1.0F - std::pow(rule.beta2, exponent);
-  for (std::size_t index = 0; index < slice.count; ++index) {
-    const float gradient = slice.gradients[index];
-    mean[index] = rule.beta1 * mean[index] + (1.0F - rule.beta1) * gradient;
-    square[index] = rule.beta2 * square[index] + (1.0F - rule.beta2) * gradient * gradient;
-    const float deviation = std::sqrt(square[index] / square_correction) + rule.epsilon;
-    slice.updated[index] = slice.weights[index] - rule.rate * (mean[index] / mean_correction) / deviation;
-  }
-}
-
 }  // namespace
-
-Buffer HostDevice::allocate(std::size_t bytes) {
-  return allocate_host(bytes);
-}
-
-void HostDevice::zero(const Buffer& buffer) {
-  if (!buffer.empty()) std::memset(buffer.address(), 0, buffer.bytes());
-}
 
 void HostDevice::draw(const Draw& draw, const Buffer& to) {
   float* const values = host_floats(to);
@@ -86,37 +51,20 @@ void HostDevice::add(const Buffer& from, const Buffer& to) {
 void HostDevice::optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,
                           const std::vector<Buffer>& states, const Buffer& updated) {
   FLOPCAST_CHECK(static_cast<int>(states.size()) == rule.states() && weights.bytes() == gradients.bytes());
-  const Slice slice{host_floats(weights), host_floats(gradients), host_floats(updated), float_count(weights)};
+  const Update update{host_floats(weights), host_floats(gradients), host_floats(updated), float_count(weights)};
+  float* const first = host_floats(states[0]);
   if (rule.kind == Optimizer::kSgd) {
-    sgd(rule, slice, host_floats(states[0]));
-  } else {
-    adam(rule, step, slice, host_floats(states[0]), host_floats(states[1]));
+    for (std::size_t index = 0; index < update.count; ++index) update_by_sgd(rule, update, first, index);
+    return;
   }
-}
-
-void HostDevice::upload(const std::byte* from, const Buffer& to) {
-  copy_bytes(to.address(), from, to.bytes());
-}
-
-void HostDevice::download(const Buffer& from, std::byte* to) {
-  copy_bytes(to, from.address(), from.bytes());
-}
-
-Mark HostDevice::mark() {
-  return {host_clock()};
-}
-
-Ticks HostDevice::time_of(const Mark& mark) {
-  return mark.moment == nullptr ? mark.ticks : mark.moment->time();
+  const AdamStep adam(rule, step);
+  float* const second = host_floats(states[1]);
+  for (std::size_t index = 0; index < update.count; ++index) adam.update(update, first, second, index);
 }
 
 namespace {
 
 constexpr std::size_t kBlock = 512;
-
-std::size_t count_of(const Buffer& values) {
-  return values.bytes() / sizeof(float);
-}
 
 std::size_t blocks_of(std::size_t count) {
   return (count + kBlock - 1) / kBlock;
@@ -139,7 +87,7 @@ class Quantizer : public GradientCodec {
 
   void encode(const Buffer& values, const Buffer& residual, const Buffer& message) override {
     FLOPCAST_CHECK(residual.empty());
-    const std::size_t count = count_of(values);
+    const std::size_t count = float_count(values);
     const float* value = host_floats(values);
     std::uint8_t* codes = codes_of(message, count);
     // A byte that two codes share is written in two halves.
@@ -157,7 +105,7 @@ class Quantizer : public GradientCodec {
   }
 
   void add_decoded(const Buffer& message, const Buffer& sum) override {
-    const std::size_t count = count_of(sum);
+    const std::size_t count = float_count(sum);
     const std::uint8_t* codes = codes_of(message, count);
     float* total = host_floats(sum);
     float scale = 0;
@@ -205,7 +153,7 @@ class LargestFew : public GradientCodec {
   }
 
   void encode(const Buffer& values, const Buffer& residual, const Buffer& message) override {
-    const std::size_t count = count_of(values);
+    const std::size_t count = float_count(values);
     FLOPCAST_CHECK(residual.bytes() == values.bytes() && count <= std::numeric_limits<std::uint32_t>::max());
     const float* value = host_floats(values);
     float* rest = host_floats(residual);
@@ -221,7 +169,7 @@ class LargestFew : public GradientCodec {
   }
 
   void add_decoded(const Buffer& message, const Buffer& sum) override {
-    const std::size_t count = kept(count_of(sum));
+    const std::size_t count = kept(float_count(sum));
     float* total = host_floats(sum);
     for (std::size_t index = 0; index < count; ++index) {
       float value = 0;

@@ -10,17 +10,19 @@ namespace flopcast::realrun {
 /// The CPU: works at once.
 class HostDevice : public ComputeDevice {
  public:
-  Buffer allocate(std::size_t bytes) override;
-  void zero(const Buffer& buffer) override;
+  Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
+  void zero(const Buffer& buffer) override {
+    if (!buffer.empty()) std::memset(buffer.address(), 0, buffer.bytes());
+  }
   void draw(const Draw& draw, const Buffer& to) override;
   void copy(const Buffer& from, const Buffer& to) override;
   void add(const Buffer& from, const Buffer& to) override;
   void optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,
                 const std::vector<Buffer>& states, const Buffer& updated) override;
-  void upload(const std::byte* from, const Buffer& to) override;
-  void download(const Buffer& from, std::byte* to) override;
-  Mark mark() override;
-  Ticks time_of(const Mark& mark) override;
+  void upload(const std::byte* from, const Buffer& to) override { copy_bytes(to.address(), from, to.bytes()); }
+  void download(const Buffer& from, std::byte* to) override { copy_bytes(to, from.address(), from.bytes()); }
+  Mark mark() override { return {host_clock()}; }
+  Ticks time_of(const Mark& mark) override { return mark.moment == nullptr ? mark.ticks : mark.moment->time(); }
 };
 
 /// The floats of a buffer in host memory.

@@ -103,7 +103,7 @@ class Pace {
   void begin();               ///< an action
   void work(Ticks duration);  ///< sleeps until what the action has done so far should be done
   void pause();               ///< what follows, until resume(), takes its own time
-  void resume();
+  void resume() { deadline_ += host_clock() - paused_; }
   void end();  ///< of the action, to the microsecond
 
  private:

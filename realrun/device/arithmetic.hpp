@@ -1,7 +1,16 @@
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+
+// What hosts and GPUs compute alike; nvcc compiles it for both.
+#ifdef __CUDACC__
+#define FLOPCAST_ANYWHERE __host__ __device__
+#else
+#define FLOPCAST_ANYWHERE
+#endif
 
 namespace flopcast {
 
@@ -25,6 +34,93 @@ struct UpdateRule {
   /// Floats of state for each weight.
   int states() const;
 };
+
+/// The weights, gradients and results of one optimizer step; the results may be the weights.
+struct Update {
+  const float* weights;
+  const float* gradients;
+  float* updated;
+  std::size_t count;
+};
+
+FLOPCAST_ANYWHERE inline void update_by_sgd(const UpdateRule& rule, const Update& update, float* velocity,
+                                            std::size_t index) {
+  const float speed = rule.momentum * velocity[index] + update.gradients[index];
+  velocity[index] = speed;
+  update.updated[index] = update.weights[index] - rule.rate * speed;
+}
+
+/// Adam's rule at one step.
+struct AdamStep {
+  AdamStep(const UpdateRule& of, int step)
+      : rule(of),
+        mean_correction(1.0F - std::pow(of.beta1, static_cast<float>(step))),
+        square_correction(1.0F - std::pow(of.beta2, static_cast<float>(step))) {}
+
+  FLOPCAST_ANYWHERE void update(const Update& update, float* mean, float* square, std::size_t index) const {
+    const float gradient = update.gradients[index];
+    const float m = rule.beta1 * mean[index] + (1.0F - rule.beta1) * gradient;
+    const float v = rule.beta2 * square[index] + (1.0F - rule.beta2) * gradient * gradient;
+    mean[index] = m;
+    square[index] = v;
+    const float deviation = std::sqrt(v / square_correction) + rule.epsilon;
+    update.updated[index] = update.weights[index] - rule.rate * (m / mean_correction) / deviation;
+  }
+
+  UpdateRule rule;
+  float mean_correction;
+  float square_correction;
+};
+
+/// Beyond it shares are 0 and 1 to the last bit, and the exponential stays finite.
+template <class T>
+FLOPCAST_ANYWHERE T within_exponents(T x) {
+  constexpr T kFar = T(60);
+  return std::min(kFar, std::max(-kFar, x));
+}
+
+/// 1 / (1 + e^-x).
+template <class T>
+FLOPCAST_ANYWHERE T logistic(T x) {
+  return T(1) / (T(1) + std::exp(within_exponents(-x)));
+}
+
+/// x times the logistic function of 2·√(2/π)·(x + 0.044715 x³), which is (1 + tanh(√(2/π)·…)) / 2.
+template <class T>
+class GeluPoint {
+ public:
+  FLOPCAST_ANYWHERE explicit GeluPoint(T x) : x_(x) {
+    const T power = std::exp(within_exponents(-kSlope * (x + kCubic * x * x * x)));
+    share_ = T(1) / (T(1) + power);
+    rest_ = power * share_;
+  }
+  FLOPCAST_ANYWHERE T value() const { return x_ * share_; }
+  FLOPCAST_ANYWHERE T derivative() const {
+    return share_ * (T(1) + x_ * rest_ * kSlope * (T(1) + T(3) * kCubic * x_ * x_));
+  }
+
+ private:
+  static constexpr T kCubic = T(0.044715);
+  static constexpr T kSlope = T(1.59576912160573071176);  // 2·√(2/π)
+
+  T x_;
+  T share_;
+  T rest_;  // 1 - share
+};
+
+/// See Kernels::gated_silu: element `index` of y, and the gradients of the two of x that it is made of.
+template <class T>
+FLOPCAST_ANYWHERE void gated_silu_at(const T* x, T* y, std::size_t index) {
+  const T gate = x[2 * index];
+  y[index] = gate * logistic(gate) * x[2 * index + 1];
+}
+template <class T>
+FLOPCAST_ANYWHERE void gated_silu_gradient_at(const T* dy, const T* x, T* dx, std::size_t index) {
+  const T gate = x[2 * index];
+  const T share = logistic(gate);
+  dx[2 * index] = dy[index] * x[2 * index + 1] * share * (T(1) + gate * (T(1) - share));
+  dx[2 * index + 1] = dy[index] * gate * share;
+}
 
 /// A well mixed 64-bit hash (splitmix64, Steele et al. 2014); the one source of chance in a run.
 constexpr std::uint64_t mix(std::uint64_t value) {

@@ -1,9 +1,8 @@
 #include "realrun/device/device.hpp"
 
 #include <algorithm>
-#include <chrono>
-
 #include <bit>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -24,6 +23,27 @@ Ticks clock_offset(const std::vector<ClockReading>& readings) {
       readings.begin(), readings.end(),
       [](const ClockReading& a, const ClockReading& b) { return a.answered - a.asked < b.answered - b.asked; });
   return quickest->asked + (quickest->answered - quickest->asked) / 2 - quickest->other;
+}
+
+Watchdog::Watchdog(std::chrono::milliseconds patience, std::function<void()> bite,
+                   const std::atomic<std::uint64_t>* beats)
+    : patience_(patience), bite_(std::move(bite)), beats_(beats), thread_([this] { watch(); }) {}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
+  over_.notify_one();
+  thread_.join();
+}
+
+void Watchdog::watch() {
+  const auto count = [this] { return beats_ == nullptr ? 0 : beats_->load(); };
+  std::unique_lock lock(mutex_);
+  for (std::uint64_t seen = count(); !over_.wait_for(lock, patience_, [this] { return is_over_; }); seen = count()) {
+    if (count() == seen) return bite_();
+  }
 }
 
 Buffer allocate_host(std::size_t bytes) {

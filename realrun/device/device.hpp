@@ -1,14 +1,19 @@
 #pragma once
 
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
-#include <vector>
-
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
+#include <vector>
+
 #include "model/workload/training.hpp"
 #include "realrun/device/arithmetic.hpp"
 #include "realrun/device/buffer.hpp"
@@ -76,6 +81,28 @@ class KeptBuffers {
   };
   std::mutex mutex_;
   std::map<Queue, std::deque<Entry>> kept_;
+};
+
+/// Looks from a thread of its own for what nobody else would notice: calls of a library that never come back.
+class Watchdog {
+ public:
+  /// Calls `bite` once, in that thread, when it has lived for `patience`, or `beats` has stayed the same for so long.
+  Watchdog(std::chrono::milliseconds patience, std::function<void()> bite,
+           const std::atomic<std::uint64_t>* beats = nullptr);
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+  ~Watchdog();
+
+ private:
+  void watch();
+
+  std::chrono::milliseconds patience_;
+  std::function<void()> bite_;
+  const std::atomic<std::uint64_t>* beats_;
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool is_over_ = false;
+  std::thread thread_;
 };
 
 /// One question for the time: when it was asked and answered by the own clock, and what the other clock said.

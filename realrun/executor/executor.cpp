@@ -154,10 +154,6 @@ Action by_itself(Action action) {
   return action;
 }
 
-bool ends_a_backward(ActionKind kind) {
-  return kind == ActionKind::kBackward || kind == ActionKind::kWeightGradient;
-}
-
 }  // namespace
 
 Executor::Executor(const Program& program, const UpdateRules& rules, RankPlace place, StageCompute& compute,

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstdint>
 #include <map>
-#include <utility>
 #include <vector>
 
 #include <optional>
@@ -20,6 +18,11 @@ namespace flopcast::realrun {
 /// none.
 std::optional<MessageKey> input_of(const Needs& needs, const Action& action);
 std::optional<MessageKey> result_of(const Needs& needs, const Action& action);
+
+/// Whether the weights' gradients of a microbatch are complete with it.
+constexpr bool ends_a_backward(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kWeightGradient;
+}
 
 /// A message on its way to a rank.
 struct Incoming {

@@ -57,7 +57,7 @@ std::string float8_conditions(const TrainingPlan& plan, const cuda::GpuInfo& gpu
 namespace {
 
 // `tells`: of several processes one warns.
-RunOrigin origin_of(const char* backend, const TrainingPlan& plan, const cuda::GpuInfo& gpu, GemmPrecision wanted,
+RunRecord origin_of(const char* backend, const TrainingPlan& plan, const cuda::GpuInfo& gpu, GemmPrecision wanted,
                     bool tells) {
   const GemmPrecision precision = cuda::precision_on(gpu, wanted);
   if (tells && precision == GemmPrecision::kFp8 && !float8_linears(plan).others.empty()) {
@@ -69,16 +69,17 @@ RunOrigin origin_of(const char* backend, const TrainingPlan& plan, const cuda::G
                          gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10, name_of(wanted),
                          name_of(precision)));
   }
-  return {.backend = backend,
-          .device = gpu.name,
-          .dtype = std::string(name_of(precision)),
-          .libraries = {{"cuda_driver", gpu.driver_version},
-                        {"cuda_runtime", gpu.runtime_version},
-                        {"cublaslt", gpu.cublaslt_version}},
-          .conditions = float8_conditions(plan, gpu, wanted)};
+  RunRecord about;
+  about.backend = backend;
+  about.device = gpu.name;
+  about.dtype = name_of(precision);
+  about.libraries = {
+      {"cuda_driver", gpu.driver_version}, {"cuda_runtime", gpu.runtime_version}, {"cublaslt", gpu.cublaslt_version}};
+  about.conditions = float8_conditions(plan, gpu, wanted);
+  return about;
 }
 
-void add_condition(RunOrigin& origin, const std::string& condition) {
+void add_condition(RunRecord& origin, const std::string& condition) {
   if (!condition.empty()) origin.conditions = condition + (origin.conditions.empty() ? "" : "; ") + origin.conditions;
 }
 
@@ -128,7 +129,7 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
   const std::unique_ptr<cuda::Gpu> gpu =
       cuda::share_gpu(0, plan.ranks(), wanted, precision, step_patience(options, threads));
   check_gpu_memory(run, plan.ranks(), gpu->info().name, static_cast<double>(gpu->info().memory_bytes));
-  RunOrigin origin = origin_of("virtual-gpus", plan, gpu->info(), precision, true);
+  RunRecord origin = origin_of("virtual-gpus", plan, gpu->info(), precision, true);
   add_condition(origin, conditions_of(*gpu, plan.ranks()));
   const std::string shared = shared_connections(plan.ranks());
   if (!shared.empty()) complain(fmt::format("warning: {} virtual devices: {}", plan.ranks(), shared));
@@ -191,8 +192,8 @@ std::string conditions_of(const NcclRun& run) {
       run.options.gpu.one_gpu);
 }
 
-RunOrigin origin_of(const NcclRun& run, const ProcessPlace& place, const cuda::Gpu& gpu, const NcclApi& nccl) {
-  RunOrigin origin = origin_of("nccl", run.prepared.plan, gpu.info(), run.precision, place.rank == 0);
+RunRecord origin_of(const NcclRun& run, const ProcessPlace& place, const cuda::Gpu& gpu, const NcclApi& nccl) {
+  RunRecord origin = origin_of("nccl", run.prepared.plan, gpu.info(), run.precision, place.rank == 0);
   origin.job = run.prepared.job;
   origin.warmup = run.options.warmup;
   origin.libraries["nccl"] = nccl.version();
@@ -283,7 +284,7 @@ int awaited_messages(const TrainingPlan& plan) {
 void train_as(const NcclRun& run, const ProcessPlace& place, Store& store, cuda::Gpu& gpu, NcclApi& nccl) {
   const std::unique_ptr<cuda::GpuRank> machine = gpu.make_rank(0, awaited_messages(run.prepared.plan) * kMessageBlocks);
   Collection collection(run, store, place);
-  RunOrigin origin = origin_of(run, place, gpu, nccl);
+  RunRecord origin = origin_of(run, place, gpu, nccl);
   ResultFile file(run.options.output, [&](const std::string& failure) {
     origin.failure = failure;
     return run_file(run.prepared.plan, collection.results(), origin);

@@ -8,7 +8,8 @@
 #include "base/text/error.hpp"
 #include "realrun/compute/host_device.hpp"
 #include "realrun/launch/run_file.hpp"
-#include "realrun/training/train_on_mpi.hpp"
+#include "realrun/training/train.hpp"
+#include "realrun/transport/mpi/mpi_transport.hpp"
 
 namespace flopcast::realrun {
 
@@ -82,9 +83,13 @@ Complaint train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) 
   const bool keeps_file = processes.rank() == 0;
   std::vector<RankResult> results(static_cast<std::size_t>(processes.count()));
   // What other programs take is not known: the meter of one process would count the other ranks among them.
-  const HostLoad unknown;
+  RunRecord about;
+  about.backend = "mpi";
+  about.job = run.prepared.job;
+  about.warmup = run.options.warmup;
   ResultFile file(run.options.output, [&](const std::string& failure) {
-    return run_file(run.prepared.plan, results, {"mpi", run.prepared.job, failure, run.options.warmup, unknown});
+    about.failure = failure;
+    return run_file(run.prepared.plan, results, about);
   });
   Complaint complaint;
   std::string failure;

@@ -7,12 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <memory>
-#include <system_error>
 #include <thread>
 
 #include "base/host/files.hpp"

@@ -191,33 +191,9 @@ void check_memory(const Job& job, int replicas) {
 }
 
 NetworkSpec network_of(const Job& job, const RunSettings& settings) {
-  const Transformer& model = job.model;
-  NetworkSpec network;
-  network.blocks = model.layers;
-  network.hidden = model.hidden;
-  network.heads = model.heads;
-  network.kv_heads = model.kv_heads;
-  network.head_dim = model.head_dim;
-  network.ffn = model.ffn;
-  network.vocab = model.vocab;
+  NetworkSpec network(job.model);
   network.sequence = job.training.sequence_length;
-  network.position_rows = std::max(model.sequence_length, job.training.sequence_length);
-  network.gated_mlp = model.gated_mlp;
-  network.biases = model.biases;
-  network.attention_bias = model.attention_bias;
-  network.qk_norm = model.qk_norm;
-  network.whole_qk_norm = model.whole_qk_norm;
-  network.causal = model.causal;
-  network.embedding_norm = model.embedding_norm;
-  network.post_norms = model.post_norms;
-  network.block = model.block;
-  network.sliding_window = model.sliding_window;
-  network.attention_chunk = model.attention_chunk;
-  network.windowed_layers = model.windowed_layers;
-  network.experts = model.experts;
-  network.norm = model.norm;
-  network.positions = model.positions;
-  network.tied = model.tied_embeddings;
+  network.position_rows = std::max(job.model.sequence_length, job.training.sequence_length);
   network.seed = settings.seed;
   network.finetune = job.training.finetune;
   network.recompute = recomputation_of(job);
@@ -359,10 +335,6 @@ void check_float8(const Training& training) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 std::vector<GpuMemoryNeed> gpu_memory_of(const PreparedStep& step) {
   const MemoryResult memory = memory_as_run(forecast(job_as_run(step.job, true), read_file));
   const Precision precision = step.job.training.precision;
@@ -432,65 +404,38 @@ void check_gpu_memory(const PreparedRun& run, int sharing, const std::string& gp
 
 GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& run) {
   const TrainingPlan& plan = run.plan;
-  if (plan.compression.kind != Compression::Kind::kNone) {
-    throw ConfigError({"layout.compression",
-                       fmt::format("{} is not done on GPUs", plan.compression.text()),
-                       {},
-                       "--backend threads or mpi"});
-  }
-  if (plan.offload != Offload::kNone) {
-    throw ConfigError({"layout.offload",
-                       fmt::format("{} is not done on GPUs", name_of(plan.offload)),
-                       {},
-                       "--backend threads or mpi"});
-  }
-  if (plan.servers > 0) {
-    throw ConfigError({"layout.spare_hosts", "servers of their own are threads", {}, "--backend threads, or 0"});
-  }
-  if (plan.slices() > 1) {
-    throw ConfigError({"layout.schedule",
-                       fmt::format("{} cuts sequences into slices, which is not done on GPUs", plan.program.schedule),
-                       {},
-                       "--backend threads or mpi"});
-  }
+  const auto refuse = [](bool asked, const char* field, const auto& what,
+                         const char* help = "--backend threads or mpi") {
+    require(!asked, field, fmt::format("{} not done on GPUs", what), help);
+  };
+  const auto is = [](const auto& what) { return fmt::format("{} is", what); };
+  refuse(plan.compression.kind != Compression::Kind::kNone, "layout.compression", is(plan.compression.text()));
+  refuse(plan.offload != Offload::kNone, "layout.offload", is(name_of(plan.offload)));
+  require(plan.servers == 0, "layout.spare_hosts", "servers of their own are threads", "--backend threads, or 0");
+  refuse(plan.slices() > 1, "layout.schedule", is(plan.program.schedule + " cuts sequences into slices, which"));
   if (!plan.sleep.empty()) {
     throw ConfigError({"--compute", "GPUs do not sleep", "--compute", "--backend threads or mpi"});
   }
-  if (plan.network.positions == Positions::kAlibi) {
-    throw ConfigError({"model.positions", "alibi is not done on GPUs", {}, "--backend threads or mpi"});
-  }
-  if (plan.tensor_parallel != TensorParallel::k1d) {
-    throw ConfigError({"layout.tensor_parallel",
-                       fmt::format("{} is not done on GPUs", name_of(plan.tensor_parallel)),
-                       {},
-                       "1d, or --backend threads or mpi"});
-  }
-  if (plan.cp > 1) {
-    throw ConfigError({"layout.cp", fmt::format("{} is not done on GPUs", plan.cp), {}, "--backend threads or mpi"});
-  }
-  if (plan.network.finetune) {
-    throw ConfigError({"training.finetune", "frozen weights are not done on GPUs", {}, "--backend threads or mpi"});
-  }
-  if (plan.network.experts) {
-    throw ConfigError({"model.experts", "tokens find their experts on the host only", {}, "--backend threads or mpi"});
-  }
+  refuse(plan.network.positions == Positions::kAlibi, "model.positions", "alibi is");
+  refuse(plan.tensor_parallel != TensorParallel::k1d, "layout.tensor_parallel", is(name_of(plan.tensor_parallel)),
+         "1d, or --backend threads or mpi");
+  refuse(plan.cp > 1, "layout.cp", is(plan.cp));
+  refuse(plan.network.finetune.has_value(), "training.finetune", "frozen weights are");
+  require(!plan.network.experts, "model.experts", "tokens find their experts on the host only",
+          "--backend threads or mpi");
   const auto head_dim = static_cast<int>(plan.network.head_layout().head_dim);
-  if (head_dim > cuda::kLargestHead) {
-    throw ConfigError({"model.head_dim",
-                       fmt::format("heads of {} are wider than the {} that GPUs can do", head_dim, cuda::kLargestHead),
-                       {},
-                       "more heads"});
-  }
+  require(head_dim <= cuda::kLargestHead, "model.head_dim",
+          fmt::format("heads of {} are wider than the {} that GPUs can do", head_dim, cuda::kLargestHead),
+          "more heads");
   const int ranks = plan.ranks();
   if (options.gpu.one_gpu > 0 && options.gpu.one_gpu != ranks) {
     throw ConfigError({"--one-gpu", fmt::format("{}, and the job has {} ranks", options.gpu.one_gpu, ranks),
                        "--one-gpu", fmt::format("{}", ranks)});
   }
-  if (const auto precision = parse<GemmPrecision>(name_of(run.precision))) return *precision;
-  throw ConfigError({"training.precision",
-                     fmt::format("{} is not done on GPUs", name_of(run.precision)),
-                     {},
-                     fmt::format("valid: {}", fmt::join(names_of<GemmPrecision>(), ", "))});
+  const auto precision = parse<GemmPrecision>(name_of(run.precision));
+  refuse(!precision, "training.precision", is(name_of(run.precision)),
+         fmt::format("valid: {}", fmt::join(names_of<GemmPrecision>(), ", ")).c_str());
+  return *precision;
 }
 
 }  // namespace flopcast::realrun

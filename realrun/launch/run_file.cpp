@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fstream>
@@ -21,7 +20,6 @@
 #include "base/text/error.hpp"
 #include "realrun/device/device.hpp"
 #include "realrun/network/kernels.hpp"
-#include "sim/files/run_file.hpp"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -98,19 +96,16 @@ std::vector<Timeline> calibration_steps(const std::vector<RankResult>& ranks,
 
 }  // namespace
 
-std::string run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks, const RunOrigin& origin) {
-  RunRecord run;
-  run.device = origin.device;
+std::string run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks, RunRecord about) {
+  RunRecord& run = about;
   run.host = host_name();
   run.date = utc_now();
-  run.libraries = origin.libraries;
-  // Where a GPU multiplies, the host's library has no part.
-  if (run.libraries.empty()) run.libraries = {{"gemm", std::string(gemm_library())}};
-  run.dtype = origin.dtype;
-  run.samples = samples_of(ranks, origin.warmup);
-  run.backend = origin.backend;
-  run.conditions = origin.conditions;
-  run.failure = origin.failure;
+  if (run.device.empty()) {
+    run.device = "cpu";
+    run.dtype = "fp32";
+    run.libraries = {{"gemm", product_library().name}};
+  }
+  run.samples = samples_of(ranks, run.warmup);
   run.schedule = plan.program.schedule;
   run.pipeline_ranks = plan.pipeline_ranks();
   run.dp = plan.replicas();  // context-parallel ones too: they hold the same weights
@@ -121,8 +116,6 @@ std::string run_file(const TrainingPlan& plan, const std::vector<RankResult>& ra
   run.micro_batch_size = plan.micro_batch_size;
   run.learning_rate = plan.optimizer.rate;
   run.seed = plan.network.seed;
-  run.warmup = origin.warmup;
-  run.load = {origin.load.wall_s, origin.load.others_cpu_s, origin.load.cores, origin.load.own_cpu_s};
   run.sleep = plan.sleep;
   run.calibration = calibration_steps(ranks, &RankCalibration::steps);
   run.later_calibration = calibration_steps(ranks, &RankCalibration::later_steps);
@@ -133,7 +126,6 @@ std::string run_file(const TrainingPlan& plan, const std::vector<RankResult>& ra
     }
   }
   run.steps = steps_of(ranks);
-  run.job = origin.job;
   return write_run_record(run);
 }
 
@@ -173,16 +165,16 @@ void ResultFile::finish(const std::string& failure) {
   if (!written) throw EnvironmentError(fmt::format("standard output cannot be written: {}", std::strerror(errno)));
 }
 
-void keep_run(const LaunchOptions& options, const PreparedRun& run, RunOrigin origin,
+void keep_run(const LaunchOptions& options, const PreparedRun& run, RunRecord about,
               const std::function<void(std::vector<RankResult>&, const BetweenSteps&)>& train) {
   std::vector<RankResult> results(static_cast<std::size_t>(run.plan.ranks()));
   const HostLoadMeter meter;
-  origin.job = run.job;
-  origin.warmup = options.warmup;
+  about.job = run.job;
+  about.warmup = options.warmup;
   ResultFile file(options.output, [&](const std::string& failure) {
-    origin.failure = failure;
-    origin.load = meter.load();
-    return run_file(run.plan, results, origin);
+    about.failure = failure;
+    about.load = meter.load();
+    return run_file(run.plan, results, about);
   });
   file.keep();
   std::string failure;
@@ -238,8 +230,8 @@ double wall_seconds() {
 
 HostLoadMeter::HostLoadMeter() : wall_(wall_seconds()), own_(own_cpu_seconds()), busy_(busy_seconds()) {}
 
-HostLoad HostLoadMeter::load() const {
-  HostLoad load;
+MeasuredLoad HostLoadMeter::load() const {
+  MeasuredLoad load;
   load.wall_s = wall_seconds() - wall_;
   load.own_cpu_s = own_cpu_seconds() - own_;
   load.others_cpu_s = std::max(0.0, busy_seconds() - busy_ - load.own_cpu_s);

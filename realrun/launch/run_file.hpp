@@ -2,28 +2,21 @@
 
 #include <chrono>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "realrun/launch/plan_from_job.hpp"
 #include "realrun/training/train.hpp"
+#include "sim/files/run_file.hpp"
 
 namespace flopcast::realrun {
 
-/// What a machine's processors did meanwhile, as /proc/stat and getrusage() tell it: in hundredths of a second.
-struct HostLoad {
-  double wall_s = 0;
-  double own_cpu_s = 0;     ///< of this process
-  double others_cpu_s = 0;  ///< of everybody else, time the hypervisor took included; nothing where that is not known
-  int cores = 1;
-};
-
-/// Counts from its construction on.
+/// What the machine's processors do from its construction on, by /proc/stat and getrusage(): in hundredths of a second.
+/// The time that a hypervisor takes counts as that of others; where it is not known, nothing does.
 class HostLoadMeter {
  public:
   HostLoadMeter();
-  HostLoad load() const;
+  MeasuredLoad load() const;
 
  private:
   double wall_ = 0;
@@ -31,21 +24,10 @@ class HostLoadMeter {
   double busy_ = 0;
 };
 
-/// How a run came about, for its file.
-struct RunOrigin {
-  std::string backend;       ///< "threads"
-  std::string job = {};      ///< as given, JSON; empty: not told
-  std::string failure = {};  ///< why it ended early; empty when it did not
-  int warmup = 1;            ///< first steps that no figure counts
-  HostLoad load = {};        ///< of calibration and training together
-  std::string device = "cpu";
-  std::string dtype = "fp32";                         ///< of the products
-  std::map<std::string, std::string> libraries = {};  ///< version by name, beside the host's
-  std::string conditions = {};  ///< under which figures mean something else than they seem to: several ranks on one GPU
-};
-
 /// What the ranks have done so far, as sim/files/run_file.hpp writes it, with the timelines of the first replica.
-std::string run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks, const RunOrigin& origin);
+/// `about` says how the run came about: backend, job, failure, warm-up and load, and on GPUs device, precision of the
+/// products, libraries and conditions.
+std::string run_file(const TrainingPlan& plan, const std::vector<RankResult>& ranks, RunRecord about);
 
 /// The file of a run that goes on. It is kept up to date, so that a run that is killed leaves what it has measured; a
 /// file from an earlier run is replaced when the run begins.
@@ -72,9 +54,9 @@ class ResultFile {
   Clock::time_point next_{};
 };
 
-/// Trains with `train` on ranks of this process while the file of the run is kept up to date. `origin` says what is
+/// Trains with `train` on ranks of this process while the file of the run is kept up to date. `about` says what is
 /// known before; job, failure, warm-up and load are filled in. Throws what ends the run, once the file is written.
-void keep_run(const LaunchOptions& options, const PreparedRun& run, RunOrigin origin,
+void keep_run(const LaunchOptions& options, const PreparedRun& run, RunRecord about,
               const std::function<void(std::vector<RankResult>&, const BetweenSteps&)>& train);
 
 /// From now on memory that is freed stays with the process and is given out again, as the caching allocators of GPUs

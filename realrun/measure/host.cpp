@@ -1,8 +1,6 @@
-
 #include <fmt/format.h>
 #include <sys/utsname.h>
 #include <unistd.h>
-#include <Eigen/Core>
 
 #include <algorithm>
 #include <atomic>
@@ -15,10 +13,7 @@
 
 #include "base/text/error.hpp"
 #include "realrun/measure/measure_cpu.hpp"
-
-#ifdef FLOPCAST_HAS_OPENBLAS
-#include <cblas.h>
-#endif
+#include "realrun/network/kernels.hpp"
 
 namespace flopcast {
 
@@ -67,36 +62,10 @@ Measurement describe_host() {
     about.libraries[system.sysname] = system.release;
   }
   about.memory_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  about.libraries[product_library().name] = product_library().version;
+  const realrun::ProductLibrary products = realrun::product_library();
+  about.libraries[products.name] = products.version;
   return about;
 }
-
-#ifdef FLOPCAST_HAS_OPENBLAS
-
-void multiply(const float* a, const float* b, float* c, int m, int n, int k) {
-  static const bool one_thread = (openblas_set_num_threads(1), true);
-  static_cast<void>(one_thread);
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1.0F, a, k, b, n, 0.0F, c, n);
-}
-
-ProductLibrary product_library() {
-  return {"OpenBLAS", openblas_get_config()};
-}
-
-#else
-
-void multiply(const float* a, const float* b, float* c, int m, int n, int k) {
-  using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  const Eigen::Map<const Matrix> left(a, m, k);
-  const Eigen::Map<const Matrix> right(b, k, n);
-  Eigen::Map<Matrix>(c, m, n).noalias() = left * right;
-}
-
-ProductLibrary product_library() {
-  return {"Eigen", fmt::format("{}.{}.{}", EIGEN_WORLD_VERSION, EIGEN_MAJOR_VERSION, EIGEN_MINOR_VERSION)};
-}
-
-#endif
 
 namespace {
 

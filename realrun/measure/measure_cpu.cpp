@@ -8,6 +8,7 @@
 #include "base/text/error.hpp"
 #include "realrun/compute/host_device.hpp"
 #include "realrun/device/arithmetic.hpp"
+#include "realrun/network/kernels.hpp"
 
 namespace flopcast {
 
@@ -26,8 +27,8 @@ Work product_work(const SampleShape& shape) {
   const std::size_t m = static_cast<std::size_t>(shape.m);
   const std::size_t n = static_cast<std::size_t>(shape.n);
   const std::size_t k = static_cast<std::size_t>(shape.k);
-  return [shape, a = numbers(m * k), b = numbers(k * n), c = std::vector<float>(m * n)]() mutable {
-    multiply(a.data(), b.data(), c.data(), shape.m, shape.n, shape.k);
+  return [m, n, k, a = numbers(m * k), b = numbers(k * n), c = std::vector<float>(m * n)]() mutable {
+    realrun::multiply<float>({a.data(), m, k, k}, {b.data(), k, n, n}, {c.data(), m, n, n});
   };
 }
 
@@ -145,26 +146,11 @@ std::vector<SampleShape> shapes(bool quick) {
   std::vector<SampleShape> all = {{32, 32, 32},    {64, 64, 64},    {128, 128, 128}, {256, 256, 256}, {48, 192, 96},
                                   {16, 256, 256},  {256, 16, 256},  {256, 256, 16},  {32, 512, 512},  {384, 128, 256},
                                   {512, 512, 128}, {128, 512, 512}, {100, 300, 200}, {512, 512, 512}};
-  if (quick) return all;
-  for (const SampleShape& more : {SampleShape{8, 1024, 1024},
-                                  {32, 1024, 1024},
-                                  {128, 1024, 1024},
-                                  {1024, 128, 1024},
-                                  {1024, 1024, 128},
-                                  {1024, 1024, 1024},
-                                  {256, 1024, 256},
-                                  {256, 256, 1024},
-                                  {1024, 256, 256},
-                                  {96, 96, 96},
-                                  {192, 192, 192},
-                                  {384, 384, 384},
-                                  {64, 768, 768},
-                                  {768, 64, 768},
-                                  {768, 768, 64},
-                                  {768, 768, 768},
-                                  {200, 700, 500}}) {
-    all.push_back(more);
-  }
+  const std::vector<SampleShape> more = {
+      {8, 1024, 1024},  {32, 1024, 1024}, {128, 1024, 1024}, {1024, 128, 1024}, {1024, 1024, 128}, {1024, 1024, 1024},
+      {256, 1024, 256}, {256, 256, 1024}, {1024, 256, 256},  {96, 96, 96},      {192, 192, 192},   {384, 384, 384},
+      {64, 768, 768},   {768, 64, 768},   {768, 768, 64},    {768, 768, 768},   {200, 700, 500}};
+  if (!quick) all.insert(all.end(), more.begin(), more.end());
   return all;
 }
 

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "calibrate/device/measurement.hpp"
@@ -20,16 +19,6 @@ Clock machine_clock();
 
 /// This machine's processor, name, memory, today's date and the library that multiplies; no samples.
 Measurement describe_host();
-
-/// c = a · b of row-major fp32 matrices, m x k times k x n, on the calling thread: OpenBLAS when the build found it,
-/// else Eigen.
-void multiply(const float* a, const float* b, float* c, int m, int n, int k);
-
-struct ProductLibrary {
-  std::string name;
-  std::string version;
-};
-ProductLibrary product_library();
 
 /// Repetitions of one sample: at least `fewest`, more until `seconds` have passed, at most `most`.
 struct Repetitions {

@@ -6,10 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <chrono>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
 #include "calibrate/device/measurement.hpp"
 #include "realrun/device/buffer.hpp"
 #include "realrun/measure/measure_cpu.hpp"
@@ -109,41 +105,5 @@ GpuOutcome measure_gpu(const GpuSet& set, MeasuredGpu& gpu, const std::function<
 
 /// Device and libraries for the head of the measurement file; `host` as describe_host() tells it.
 Measurement describe_gpu(const GpuFacts& facts, const Measurement& host);
-
-/// Ends what a library never returns from: while something is guarded for longer than it may take, `bark` is called
-/// once, in a thread of its own. No guard inside another.
-class CallWatchdog {
- public:
-  using Bark = std::function<void(const std::string& what, std::chrono::milliseconds limit)>;
-  explicit CallWatchdog(Bark bark);
-  CallWatchdog(const CallWatchdog&) = delete;
-  CallWatchdog& operator=(const CallWatchdog&) = delete;
-  ~CallWatchdog();
-
-  /// Guards until it is gone.
-  class Guard {
-   public:
-    Guard(CallWatchdog& dog, std::string what, std::chrono::milliseconds limit);
-    Guard(const Guard&) = delete;
-    Guard& operator=(const Guard&) = delete;
-    ~Guard();
-
-   private:
-    CallWatchdog& dog_;
-  };
-
- private:
-  void watch();
-
-  Bark bark_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::string what_;
-  std::chrono::milliseconds limit_{0};
-  std::chrono::steady_clock::time_point deadline_;
-  bool guarding_ = false;
-  bool closing_ = false;
-  std::thread thread_;
-};
 
 }  // namespace flopcast

@@ -107,12 +107,12 @@ class Adapted : public Layer<T> {
     saved.tensors = {input};
     for (const Adapter& adapter : adapters_) {
       Tensor<T> inner = kernels.tensor(adapter.a.rows, input.rows());
-      kernels.multiply(weight(pass, adapter.a, adapter.a_offset), input.view(Transposed::kYes), inner.target(), T(1),
-                       false);
+      kernels.multiply(weight_view(pass, adapter.a, adapter.a_offset), input.view(Transposed::kYes), inner.target(),
+                       T(1), false);
       inner = cut_ == LinearCut::kOutputs ? group_.gather_rows(inner) : group_.scatter_rows(inner);
       saved.tensors.push_back(inner);
       Tensor<T> part = outputs_of(adapter, output, pass);
-      kernels.multiply(inner.view(Transposed::kYes), weight(pass, adapter.b, adapter.b_offset, Transposed::kYes),
+      kernels.multiply(inner.view(Transposed::kYes), weight_view(pass, adapter.b, adapter.b_offset, Transposed::kYes),
                        part.target(), scale(adapter), true);
       if (!adapter.spec.whole()) kernels.copy(packed(adapter, std::as_const(part)), spread(adapter, output));
     }
@@ -126,12 +126,12 @@ class Adapted : public Layer<T> {
       const Tensor<T> part = outputs_of(adapter, output_gradient, pass);
       saved.tensors.push_back(part);
       Tensor<T> inner = kernels.tensor(adapter.b.columns, output_gradient.rows());
-      kernels.multiply(weight(pass, adapter.b, adapter.b_offset, Transposed::kYes), part.view(Transposed::kYes),
+      kernels.multiply(weight_view(pass, adapter.b, adapter.b_offset, Transposed::kYes), part.view(Transposed::kYes),
                        inner.target(), scale(adapter), false);
       inner = cut_ == LinearCut::kOutputs ? group_.scatter_rows(inner) : group_.gather_rows(inner);
       saved.tensors.push_back(inner);
-      kernels.multiply(inner.view(Transposed::kYes), weight(pass, adapter.a, adapter.a_offset), gradient.target(), T(1),
-                       true);
+      kernels.multiply(inner.view(Transposed::kYes), weight_view(pass, adapter.a, adapter.a_offset), gradient.target(),
+                       T(1), true);
     }
     return gradient;
   }
@@ -143,9 +143,9 @@ class Adapted : public Layer<T> {
       const Tensor<T>& part = saved.tensors[1 + count + 2 * index];
       const Tensor<T>& inner_gradient = saved.tensors[2 + count + 2 * index];
       pass.kernels->multiply(inner_gradient.view(), saved.tensors[0].view(),
-                             gradient(pass, adapter.a, adapter.a_offset), T(1), true);
+                             gradient_view(pass, adapter.a, adapter.a_offset), T(1), true);
       pass.kernels->multiply(part.view(Transposed::kYes), inner.view(Transposed::kYes),
-                             gradient(pass, adapter.b, adapter.b_offset), scale(adapter), true);
+                             gradient_view(pass, adapter.b, adapter.b_offset), scale(adapter), true);
     }
   }
 
@@ -159,13 +159,6 @@ class Adapted : public Layer<T> {
   };
 
   static T scale(const Adapter& adapter) { return static_cast<T>(adapter.spec.scale); }
-  static MatrixView<const T> weight(const Pass<T>& pass, const Shard& shard, std::size_t offset,
-                                    Transposed transposed = Transposed::kNo) {
-    return {pass.weights + offset, shard.rows, shard.columns, shard.columns, transposed, true};
-  }
-  static MatrixView<T> gradient(const Pass<T>& pass, const Shard& shard, std::size_t offset) {
-    return {pass.gradients + offset, shard.rows, shard.columns, shard.columns};
-  }
   // The adapter's columns: themselves where it has all, else packed in a tensor of their own.
   Tensor<T> outputs_of(const Adapter& adapter, const Tensor<T>& outputs, const Pass<T>& pass) const {
     if (adapter.spec.whole()) return outputs;
@@ -194,6 +187,84 @@ class Adapted : public Layer<T> {
   const TensorGroup& group_;
   LinearCut cut_;
   std::vector<Adapter> adapters_;
+};
+
+/// Keeps its input only, and passes it through what is inside once more before the backward pass (Chen et al.
+/// 1604.06174; Korthikanti et al. 2205.05198 §5): with the same weights the same activations, to the bit.
+template <class T>
+class Recomputed : public Layer<T> {
+ public:
+  /// With `group` each of its ranks keeps an equal part of the input, which all of them hold alike, and gathers the
+  /// whole again (partitioned checkpoints, Narayanan et al. 2104.04473 §3.5).
+  explicit Recomputed(LayerPointer<T> inner, const TensorGroup* group = nullptr)
+      : inner_(std::move(inner)), group_(group) {}
+  void declare(ParameterList& list) override { inner_->declare(list); }
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
+    saved.tensors = {group_ == nullptr ? input : group_->own_part(input)};
+    Saved<T> dropped;
+    return inner_->forward(input, pass, dropped);
+  }
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
+    FLOPCAST_CHECK(saved.tensors.size() == 1);
+    Tensor<T> input = saved.tensors.front();
+    // Its output is as wide as its input where it is cut.
+    if (group_ != nullptr) input = group_->from_parts(input, output_gradient.rows(), output_gradient.columns());
+    saved.tensors.clear();
+    saved.parts.assign(1, {});
+    inner_->forward(input, pass, saved.parts.front());
+    return inner_->input_gradient(output_gradient, pass, saved.parts.front());
+  }
+  void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
+    inner_->weight_gradient(pass, saved.parts.front());
+  }
+
+ private:
+  LayerPointer<T> inner_;
+  const TensorGroup* group_ = nullptr;
+};
+
+/// Two layers, of which the second does not keep the output of the first: that is made again, from its input, before
+/// the backward pass. Of a norm and a linear, the recomputation of the norm alone.
+template <class T>
+class RebuiltBetween : public Layer<T> {
+ public:
+  RebuiltBetween(LayerPointer<T> first, LayerPointer<T> second)
+      : first_(std::move(first)), second_(std::move(second)) {}
+  void declare(ParameterList& list) override {
+    first_->declare(list);
+    second_->declare(list);
+  }
+  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
+    saved.tensors = {input};
+    saved.parts.assign(2, {});
+    Saved<T> dropped;
+    const Tensor<T> between = first_->forward(input, pass, dropped);
+    Tensor<T> output = second_->forward(between, pass, saved.parts[1]);
+    replace(saved.parts[1], between.buffer().address(), {});
+    return output;
+  }
+  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
+    FLOPCAST_CHECK(saved.tensors.size() == 1);
+    const Tensor<T> between = first_->forward(saved.tensors.front(), pass, saved.parts[0]);
+    saved.tensors.clear();
+    replace(saved.parts[1], nullptr, between);
+    return first_->input_gradient(second_->input_gradient(output_gradient, pass, saved.parts[1]), pass, saved.parts[0]);
+  }
+  void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
+    second_->weight_gradient(pass, saved.parts[1]);
+    first_->weight_gradient(pass, saved.parts[0]);
+  }
+
+ private:
+  static void replace(Saved<T>& saved, const std::byte* address, const Tensor<T>& other) {
+    for (Tensor<T>& tensor : saved.tensors) {
+      if (tensor.buffer().address() == address) tensor = other;
+    }
+    for (Saved<T>& part : saved.parts) replace(part, address, other);
+  }
+
+  LayerPointer<T> first_;
+  LayerPointer<T> second_;
 };
 
 }  // namespace flopcast::realrun

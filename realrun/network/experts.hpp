@@ -55,7 +55,7 @@ class RoutedExperts : public Layer<T> {
   void declare(ParameterList& list) override {
     const float deviation = 1.0F / std::sqrt(static_cast<float>(router_.hidden));
     weight_ = list.add({.name = router_.name + ".weight",
-                        .shard = whole_matrix(router_.experts, router_.hidden),
+                        .shard = weight_shard(),
                         .deviation = deviation,
                         .partial = router_.partial,
                         .multiplies = true});
@@ -106,7 +106,8 @@ class RoutedExperts : public Layer<T> {
       return experts_[expert]->input_gradient(rows, pass, saved.parts[expert]);
     });
     Tensor<T> gradient(output_gradient.rows(), router_.hidden);
-    pass.kernels->multiply(of_scores.view(), weight_of(pass), gradient.target(), T(1), false);
+    pass.kernels->multiply(of_scores.view(), weight_view(pass, weight_shard(), weight_), gradient.target(), T(1),
+                           false);
     for (std::size_t place = 0; place < routing.copies.size(); ++place) {
       const Copy& copy = routing.copies[place];
       if (copy.is_token) add_scaled(gradients.row(place), T(1), gradient.row(copy.row));
@@ -116,8 +117,8 @@ class RoutedExperts : public Layer<T> {
   }
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
     const Tensor<T>& of_scores = saved.tensors[1];
-    const MatrixView<T> gradient{pass.gradients + weight_, router_.experts, router_.hidden, router_.hidden};
-    pass.kernels->multiply(of_scores.view(Transposed::kYes), saved.tensors[0].view(), gradient, T(1), true);
+    pass.kernels->multiply(of_scores.view(Transposed::kYes), saved.tensors[0].view(),
+                           gradient_view(pass, weight_shard(), weight_), T(1), true);
     if (router_.bias) pass.kernels->add_up_rows(of_scores, pass.gradients + bias_);
     for (std::size_t expert = 0; expert < experts_.size(); ++expert) {
       // Without a row it has kept nothing.
@@ -150,9 +151,7 @@ class RoutedExperts : public Layer<T> {
   }
   void add_scaled(const T* from, T factor, T* to_row) const { add_scaled(from, factor, to_row, router_.hidden); }
 
-  MatrixView<const T> weight_of(const Pass<T>& pass, Transposed transposed = Transposed::kNo) const {
-    return {pass.weights + weight_, router_.experts, router_.hidden, router_.hidden, transposed, true};
-  }
+  Shard weight_shard() const { return whole_matrix(router_.experts, router_.hidden); }
 
   // Of one row, in the order of their scores.
   std::vector<std::size_t> best_of(const T* scores, std::size_t row) const {
@@ -190,7 +189,8 @@ class RoutedExperts : public Layer<T> {
 
   Routing choose(const Tensor<T>& input, const Pass<T>& pass) const {
     Tensor<T> scores(input.rows(), router_.experts);
-    pass.kernels->multiply(input.view(), weight_of(pass, Transposed::kYes), scores.target(), T(1), false);
+    pass.kernels->multiply(input.view(), weight_view(pass, weight_shard(), weight_, Transposed::kYes), scores.target(),
+                           T(1), false);
     if (router_.bias) pass.kernels->add_bias(Tensor<T>(scores), pass.weights + bias_, scores);
     Routing routing;
     routing.weights.assign(input.rows() * router_.experts, 0.0);

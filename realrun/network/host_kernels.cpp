@@ -1,10 +1,12 @@
+#include <fmt/format.h>
 #include <Eigen/Core>
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
+#include <numeric>
 #include <optional>
 
+#include "realrun/device/arithmetic.hpp"
 #include "realrun/network/kernels.hpp"
 
 #ifdef FLOPCAST_HAS_OPENBLAS
@@ -79,51 +81,21 @@ template void multiply(const MatrixView<const float>&, const MatrixView<const fl
 template void multiply(const MatrixView<const double>&, const MatrixView<const double>&, const MatrixView<double>&,
                        double, bool);
 
-std::string_view gemm_library() {
+ProductLibrary product_library() {
 #ifdef FLOPCAST_HAS_OPENBLAS
-  return "OpenBLAS";
+  return {"OpenBLAS", openblas_get_config()};
 #else
-  return "Eigen";
+  return {"Eigen", fmt::format("{}.{}.{}", EIGEN_WORLD_VERSION, EIGEN_MAJOR_VERSION, EIGEN_MINOR_VERSION)};
 #endif
 }
 
 namespace {
-
-// x times the logistic function of 2·√(2/π)·(x + 0.044715 x³), which is (1 + tanh(√(2/π)·…)) / 2.
-template <class T>
-class GeluPoint {
- public:
-  explicit GeluPoint(T x) : x_(x) {
-    // Beyond it the shares are 0 and 1 to the last bit; the exponential stays finite.
-    constexpr T kFar = T(60);
-    const T power = std::exp(std::min(kFar, std::max(-kFar, -kSlope * (x + kCubic * x * x * x))));
-    share_ = T(1) / (T(1) + power);
-    rest_ = power * share_;
-  }
-  T value() const { return x_ * share_; }
-  T derivative() const { return share_ * (T(1) + x_ * rest_ * kSlope * (T(1) + T(3) * kCubic * x_ * x_)); }
-
- private:
-  static constexpr T kCubic = T(0.044715);
-  static constexpr T kSlope = T(2) * std::numbers::sqrt2_v<T> * std::numbers::inv_sqrtpi_v<T>;
-
-  T x_;
-  T share_;
-  T rest_;  // 1 - share
-};
 
 // The row of a token among those held here.
 std::optional<std::size_t> place_of(int token, const VocabularyShare& share) {
   const auto place = static_cast<std::size_t>(token);
   if (place < share.first || place >= share.first + share.count) return std::nullopt;
   return place - share.first;
-}
-
-// The logistic function without overflow.
-template <class T>
-T logistic(T x) {
-  constexpr T kFar = T(60);
-  return T(1) / (T(1) + std::exp(std::min(kFar, std::max(-kFar, -x))));
 }
 
 /// Scores of `rows` queries over `columns` keys; the queries are the last of them.
@@ -306,30 +278,28 @@ class HostKernels : public Kernels<T> {
       for (std::size_t column = 0; column < x.columns(); ++column) sums[column] += x.row(row)[column];
     }
   }
-  void layer_norm(const Tensor<T>& x, const T* gain, const T* bias, Tensor<T>& normalised, Tensor<T>& scale,
-                  Tensor<T>& y) override {
+  void norm(const Tensor<T>& x, const T* gain, const T* bias, Tensor<T>& normalised, Tensor<T>& scale,
+            Tensor<T>& y) override {
     const std::size_t columns = x.columns();
     const auto width = static_cast<T>(columns);
     for (std::size_t row = 0; row < x.rows(); ++row) {
       const T* input = x.row(row);
-      T mean = 0;
-      for (std::size_t column = 0; column < columns; ++column) mean += input[column];
-      mean /= width;
-      T variance = 0;
+      const T mean = bias == nullptr ? T(0) : std::accumulate(input, input + columns, T(0)) / width;
+      T squares = 0;
       for (std::size_t column = 0; column < columns; ++column) {
-        variance += (input[column] - mean) * (input[column] - mean);
+        squares += (input[column] - mean) * (input[column] - mean);
       }
-      const T factor = T(1) / std::sqrt(variance / width + T(1e-5));
+      const T factor = T(1) / std::sqrt(squares / width + T(1e-5));
       scale.data()[row] = factor;
       for (std::size_t column = 0; column < columns; ++column) {
         const T value = (input[column] - mean) * factor;
         normalised.row(row)[column] = value;
-        y.row(row)[column] = gain[column] * value + bias[column];
+        y.row(row)[column] = gain[column] * value + (bias == nullptr ? T(0) : bias[column]);
       }
     }
   }
-  void layer_norm_input_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, const Tensor<T>& scale,
-                                 const T* gain, Tensor<T>& dx) override {
+  void norm_input_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, const Tensor<T>& scale, const T* gain,
+                           bool centred, Tensor<T>& dx) override {
     const std::size_t columns = dy.columns();
     const auto width = static_cast<T>(columns);
     for (std::size_t row = 0; row < dx.rows(); ++row) {
@@ -342,58 +312,20 @@ class HostKernels : public Kernels<T> {
         sum += scaled;
         projection += scaled * value[column];
       }
+      const T mean = centred ? sum / width : T(0);
       const T factor = scale.data()[row];
       for (std::size_t column = 0; column < columns; ++column) {
-        dx.row(row)[column] =
-            factor * (given[column] * gain[column] - sum / width - value[column] * projection / width);
+        dx.row(row)[column] = factor * (given[column] * gain[column] - mean - value[column] * projection / width);
       }
     }
   }
-  void layer_norm_weight_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, T* gain, T* bias) override {
-    for (std::size_t row = 0; row < normalised.rows(); ++row) {
-      const T* given = dy.row(row);
-      for (std::size_t column = 0; column < normalised.columns(); ++column) {
-        gain[column] += given[column] * normalised.row(row)[column];
-        bias[column] += given[column];
-      }
-    }
-  }
-  void rms_norm(const Tensor<T>& x, const T* gain, Tensor<T>& normalised, Tensor<T>& scale, Tensor<T>& y) override {
-    const std::size_t columns = x.columns();
-    for (std::size_t row = 0; row < x.rows(); ++row) {
-      const T* input = x.row(row);
-      T squares = 0;
-      for (std::size_t column = 0; column < columns; ++column) squares += input[column] * input[column];
-      const T factor = T(1) / std::sqrt(squares / static_cast<T>(columns) + T(1e-5));
-      scale.data()[row] = factor;
-      for (std::size_t column = 0; column < columns; ++column) {
-        normalised.row(row)[column] = input[column] * factor;
-        y.row(row)[column] = gain[column] * normalised.row(row)[column];
-      }
-    }
-  }
-  void rms_norm_input_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, const Tensor<T>& scale, const T* gain,
-                               Tensor<T>& dx) override {
-    const std::size_t columns = dy.columns();
-    for (std::size_t row = 0; row < dx.rows(); ++row) {
-      const T* given = dy.row(row);
-      const T* value = normalised.row(row);
-      T projection = 0;
-      for (std::size_t column = 0; column < columns; ++column) {
-        projection += given[column] * gain[column] * value[column];
-      }
-      projection /= static_cast<T>(columns);
-      for (std::size_t column = 0; column < columns; ++column) {
-        dx.row(row)[column] = scale.data()[row] * (given[column] * gain[column] - value[column] * projection);
-      }
-    }
-  }
-  void rms_norm_weight_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, T* gain) override {
+  void norm_weight_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, T* gain, T* bias) override {
     for (std::size_t row = 0; row < normalised.rows(); ++row) {
       for (std::size_t column = 0; column < normalised.columns(); ++column) {
         gain[column] += dy.row(row)[column] * normalised.row(row)[column];
       }
     }
+    if (bias != nullptr) add_up_rows(dy, bias);
   }
   void gelu(const Tensor<T>& x, Tensor<T>& y) override {
     for (std::size_t index = 0; index < x.size(); ++index) y.data()[index] = GeluPoint<T>(x.data()[index]).value();
@@ -404,17 +336,11 @@ class HostKernels : public Kernels<T> {
     }
   }
   void gated_silu(const Tensor<T>& x, Tensor<T>& y) override {
-    for (std::size_t index = 0; index < y.size(); ++index) {
-      const T gate = x.data()[2 * index];
-      y.data()[index] = gate * logistic(gate) * x.data()[2 * index + 1];
-    }
+    for (std::size_t index = 0; index < y.size(); ++index) gated_silu_at(x.data(), y.data(), index);
   }
   void gated_silu_gradient(const Tensor<T>& dy, const Tensor<T>& x, Tensor<T>& dx) override {
     for (std::size_t index = 0; index < dy.size(); ++index) {
-      const T gate = x.data()[2 * index];
-      const T share = logistic(gate);
-      dx.data()[2 * index] = dy.data()[index] * x.data()[2 * index + 1] * share * (T(1) + gate * (T(1) - share));
-      dx.data()[2 * index + 1] = dy.data()[index] * gate * share;
+      gated_silu_gradient_at(dy.data(), x.data(), dx.data(), index);
     }
   }
   void copy(const MatrixView<const T>& from, const MatrixView<T>& to) override {

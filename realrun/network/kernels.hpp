@@ -2,7 +2,7 @@
 
 #include <cstddef>
 #include <functional>
-#include <string_view>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -152,20 +152,16 @@ class Kernels : public Interface {
   /// sums += the rows of x.
   virtual void add_up_rows(const Tensor<T>& x, T* sums) = 0;
 
-  /// Keeps the normalised rows and 1 / deviation of each.
-  virtual void layer_norm(const Tensor<T>& x, const T* gain, const T* bias, Tensor<T>& normalised, Tensor<T>& scale,
-                          Tensor<T>& y) = 0;
-  virtual void layer_norm_input_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, const Tensor<T>& scale,
-                                         const T* gain, Tensor<T>& dx) = 0;
-  /// Adds to the gradients of gain and bias.
-  virtual void layer_norm_weight_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, T* gain, T* bias) = 0;
-
-  /// The same without mean and bias.
-  virtual void rms_norm(const Tensor<T>& x, const T* gain, Tensor<T>& normalised, Tensor<T>& scale, Tensor<T>& y) = 0;
-  virtual void rms_norm_input_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, const Tensor<T>& scale,
-                                       const T* gain, Tensor<T>& dx) = 0;
-  /// Adds to the gradient of the gain.
-  virtual void rms_norm_weight_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, T* gain) = 0;
+  /// Of each row y = gain · (x - mean) / sqrt(variance + 1e-5) + bias (Ba et al. 1607.06450), or without a bias y =
+  /// gain · x / sqrt(mean of x² + 1e-5) (RMSNorm, Zhang & Sennrich 1910.07467 §3). Keeps the normalised rows and the
+  /// factor of each.
+  virtual void norm(const Tensor<T>& x, const T* gain, const T* bias, Tensor<T>& normalised, Tensor<T>& scale,
+                    Tensor<T>& y) = 0;
+  /// `centred`: of a norm with a bias.
+  virtual void norm_input_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, const Tensor<T>& scale,
+                                   const T* gain, bool centred, Tensor<T>& dx) = 0;
+  /// Adds to the gradients of gain and bias, if there is one.
+  virtual void norm_weight_gradient(const Tensor<T>& dy, const Tensor<T>& normalised, T* gain, T* bias) = 0;
 
   virtual void gelu(const Tensor<T>& x, Tensor<T>& y) = 0;
   virtual void gelu_gradient(const Tensor<T>& dy, const Tensor<T>& x, Tensor<T>& dx) = 0;
@@ -218,8 +214,12 @@ template <class T>
 void multiply(const MatrixView<const T>& a, const MatrixView<const T>& b, const MatrixView<T>& result, T factor = T(1),
               bool accumulate = false);
 
-/// "OpenBLAS" or "Eigen".
-std::string_view gemm_library();
+/// "OpenBLAS" or "Eigen", and its version.
+struct ProductLibrary {
+  std::string name;
+  std::string version;
+};
+ProductLibrary product_library();
 
 /// On the calling thread's CPU: plain loops, products by multiply(). Sums run in the order of the rows. It has no
 /// state: all ranks share it.

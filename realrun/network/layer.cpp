@@ -1,7 +1,6 @@
 #include "realrun/network/layer.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/text/error.hpp"

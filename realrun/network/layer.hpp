@@ -143,6 +143,17 @@ struct Pass {
   Kernels<T>* kernels = &host_kernels<T>();  ///< on the device where everything above lies
 };
 
+/// A weight as a factor of a product, and the place of its gradient, by its offset in the unit.
+template <class T>
+MatrixView<const T> weight_view(const Pass<T>& pass, const Shard& shard, std::size_t offset,
+                                Transposed transposed = Transposed::kNo, Float8 float8 = Float8::kNo) {
+  return {pass.weights + offset, shard.rows, shard.columns, shard.columns, transposed, true, float8};
+}
+template <class T>
+MatrixView<T> gradient_view(const Pass<T>& pass, const Shard& shard, std::size_t offset) {
+  return {pass.gradients + offset, shard.rows, shard.columns, shard.columns};
+}
+
 /// What a layer keeps of a microbatch from its forward to its weight gradient.
 template <class T>
 struct Saved {

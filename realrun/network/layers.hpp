@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -39,36 +38,28 @@ class Linear : public Layer<T> {
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
     if (!frozen_) saved.tensors = {input};
     Tensor<T> output = pass.kernels->tensor(input.rows(), shard_.rows);
-    const MatrixView<const T> weight = weight_of(pass, Transposed::kYes);
-    pass.kernels->multiply(input.view(Transposed::kNo, Float8::kE4m3), weight, output.target(), T(1), false);
+    pass.kernels->multiply(input.view(Transposed::kNo, Float8::kE4m3),
+                           weight_view(pass, shard_, offset_, Transposed::kYes, float8()), output.target(), T(1),
+                           false);
     return output;
   }
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
     if (!frozen_) saved.tensors.push_back(output_gradient);
     Tensor<T> gradient = pass.kernels->tensor(output_gradient.rows(), shard_.columns);
-    const MatrixView<const T> weight = weight_of(pass, Transposed::kNo);
-    pass.kernels->multiply(output_gradient.view(Transposed::kNo, Float8::kE5m2), weight, gradient.target(), T(1),
+    pass.kernels->multiply(output_gradient.view(Transposed::kNo, Float8::kE5m2),
+                           weight_view(pass, shard_, offset_, Transposed::kNo, float8()), gradient.target(), T(1),
                            false);
     return gradient;
   }
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
     if (frozen_) return;
-    const MatrixView<T> gradient{pass.gradients + offset_, shard_.rows, shard_.columns, shard_.columns};
-    const Float8 of_input = wide_ ? Float8::kNo : Float8::kE4m3;
     pass.kernels->multiply(saved.tensors[1].view(Transposed::kYes, Float8::kE5m2),
-                           saved.tensors[0].view(Transposed::kNo, of_input), gradient, T(1), true);
+                           saved.tensors[0].view(Transposed::kNo, float8()), gradient_view(pass, shard_, offset_), T(1),
+                           true);
   }
 
  private:
-  MatrixView<const T> weight_of(const Pass<T>& pass, Transposed transposed) const {
-    return {.data = pass.weights + offset_,
-            .rows = shard_.rows,
-            .columns = shard_.columns,
-            .stride = shard_.columns,
-            .transposed = transposed,
-            .lasting = true,
-            .float8 = wide_ ? Float8::kNo : Float8::kE4m3};
-  }
+  Float8 float8() const { return wide_ ? Float8::kNo : Float8::kE4m3; }
 
   std::string parameter_;
   Shard shard_;
@@ -113,23 +104,7 @@ class Bias : public Layer<T> {
   std::size_t offset_ = 0;
 };
 
-/// Of a norm over rows that has kept x̂ first and the output's gradient third; its parameters by their places, a bias
-/// where it is centred.
-template <class T>
-void norm_weight_gradient(const Pass<T>& pass, const Saved<T>& saved, std::size_t gain,
-                          std::optional<std::size_t> bias) {
-  const Tensor<T>& normalised = saved.tensors[0];
-  const Tensor<T>& output_gradient = saved.tensors[2];
-  T* gains = pass.gradients + gain;
-  if (bias) {
-    pass.kernels->layer_norm_weight_gradient(output_gradient, normalised, gains, pass.gradients + *bias);
-  } else {
-    pass.kernels->rms_norm_weight_gradient(output_gradient, normalised, gains);
-  }
-}
-
-/// Over the features of a row: y = gain · (x - mean) / sqrt(variance + 1e-5) + bias (Ba et al. 1607.06450), or y = gain
-/// · x / sqrt(mean of x² + 1e-5) (RMSNorm, Zhang & Sennrich 1910.07467 §3).
+/// Over the features of a row; see Kernels::norm.
 template <class T>
 class RowNorm : public Layer<T> {
  public:
@@ -145,27 +120,21 @@ class RowNorm : public Layer<T> {
     Tensor<T> normalised = pass.kernels->tensor(input.rows(), width_);
     Tensor<T> scale = pass.kernels->tensor(input.rows(), 1);
     Tensor<T> output = pass.kernels->tensor(input.rows(), width_);
-    if (centred_) {
-      pass.kernels->layer_norm(input, pass.weights + gain_, pass.weights + bias_, normalised, scale, output);
-    } else {
-      pass.kernels->rms_norm(input, pass.weights + gain_, normalised, scale, output);
-    }
+    pass.kernels->norm(input, pass.weights + gain_, centred_ ? pass.weights + bias_ : nullptr, normalised, scale,
+                       output);
     saved.tensors = {normalised, scale};
     return output;
   }
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
     saved.tensors.push_back(output_gradient);
     Tensor<T> gradient = pass.kernels->tensor(output_gradient.rows(), width_);
-    const T* gain = pass.weights + gain_;
-    if (centred_) {
-      pass.kernels->layer_norm_input_gradient(output_gradient, saved.tensors[0], saved.tensors[1], gain, gradient);
-    } else {
-      pass.kernels->rms_norm_input_gradient(output_gradient, saved.tensors[0], saved.tensors[1], gain, gradient);
-    }
+    pass.kernels->norm_input_gradient(output_gradient, saved.tensors[0], saved.tensors[1], pass.weights + gain_,
+                                      centred_, gradient);
     return gradient;
   }
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
-    norm_weight_gradient(pass, saved, gain_, centred_ ? std::optional(bias_) : std::nullopt);
+    pass.kernels->norm_weight_gradient(saved.tensors[2], saved.tensors[0], pass.gradients + gain_,
+                                       centred_ ? pass.gradients + bias_ : nullptr);
   }
 
  private:
@@ -177,43 +146,31 @@ class RowNorm : public Layer<T> {
   std::size_t bias_ = 0;
 };
 
-/// y = x/2·(1 + tanh(√(2/π)·(x + 0.044715 x³))), the form of GPT-2 (Hendrycks & Gimpel 1606.08415 §2). One exponential
-/// and no branches: how long it takes does not depend on the data, as it does with the error function of the exact
-/// form.
+/// GELU y = x/2·(1 + tanh(√(2/π)·(x + 0.044715 x³))), the form of GPT-2 (Hendrycks & Gimpel 1606.08415 §2): one
+/// exponential and no branches, so that how long it takes does not depend on the data, as it does with the error
+/// function of the exact form. Gated, SwiGLU (Shazeer 2002.05202 §2): of every two columns the second, times silu(x) =
+/// x / (1 + e^-x) of the first. Gate and value lie side by side so that a contiguous share of the columns is a share of
+/// the pairs.
 template <class T>
-class Gelu : public Layer<T> {
+class Activation : public Layer<T> {
  public:
+  explicit Activation(bool gated) : gated_(gated) {}
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
     saved.tensors = {input};
-    Tensor<T> output = pass.kernels->tensor(input.rows(), input.columns());
-    pass.kernels->gelu(input, output);
+    Tensor<T> output = pass.kernels->tensor(input.rows(), input.columns() / (gated_ ? 2 : 1));
+    gated_ ? pass.kernels->gated_silu(input, output) : pass.kernels->gelu(input, output);
     return output;
   }
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
-    Tensor<T> gradient = pass.kernels->tensor(output_gradient.rows(), output_gradient.columns());
-    pass.kernels->gelu_gradient(output_gradient, saved.tensors[0], gradient);
-    saved.tensors.clear();
+    const Tensor<T> input = std::exchange(saved.tensors, {}).front();
+    Tensor<T> gradient = pass.kernels->tensor(input.rows(), input.columns());
+    gated_ ? pass.kernels->gated_silu_gradient(output_gradient, input, gradient)
+           : pass.kernels->gelu_gradient(output_gradient, input, gradient);
     return gradient;
   }
-};
 
-/// SwiGLU (Shazeer 2002.05202 §2): of every two columns the second, times silu(x) = x / (1 + e^-x) of the first. Gate
-/// and value lie side by side so that a contiguous share of the columns is a share of the pairs.
-template <class T>
-class GatedSilu : public Layer<T> {
- public:
-  Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
-    Tensor<T> output = pass.kernels->tensor(input.rows(), input.columns() / 2);
-    pass.kernels->gated_silu(input, output);
-    saved.tensors = {input};
-    return output;
-  }
-  Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
-    Tensor<T> gradient = pass.kernels->tensor(output_gradient.rows(), 2 * output_gradient.columns());
-    pass.kernels->gated_silu_gradient(output_gradient, saved.tensors[0], gradient);
-    saved.tensors.clear();
-    return gradient;
-  }
+ private:
+  bool gated_ = false;
 };
 
 /// Rotary positions of queries and keys (Su et al. 2104.09864), over whole sequences of `sequence` rows or slices of

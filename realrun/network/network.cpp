@@ -11,7 +11,6 @@
 #include "realrun/network/context.hpp"
 #include "realrun/network/experts.hpp"
 #include "realrun/network/layers.hpp"
-#include "realrun/network/recompute.hpp"
 #include "realrun/network/tensor_grid.hpp"
 #include "realrun/network/tensor_parallel.hpp"
 
@@ -81,13 +80,9 @@ HeadLayout NetworkSpec::head_layout(int parts) const {
 
 bool NetworkSpec::is_windowed(int layer) const {
   const auto up_to = [this](int count) {
-    return static_cast<std::int64_t>(count) * windowed_layers / std::max(1, blocks);
+    return static_cast<std::int64_t>(count) * windowed_layers / std::max(1, layers);
   };
   return up_to(layer + 1) > up_to(layer);
-}
-
-bool NetworkSpec::has_experts(int layer) const {
-  return experts && layer >= experts->first_dense_layers && (layer + 1) % experts->every == 0;
 }
 
 std::string tied_parameter() {
@@ -136,7 +131,7 @@ class Builder {
     } else {
       layer = body(name, number);
     }
-    return in_state(layer_state(spec_.finetune, spec_.blocks, number), std::move(layer));
+    return in_state(layer_state(spec_.finetune, spec_.layers, number), std::move(layer));
   }
 
   LayerPointer<T> head() const {
@@ -145,8 +140,8 @@ class Builder {
                          std::make_unique<CrossEntropy<T>>(grid()->row));
     }
     const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
-    auto logits = spec_.tied ? std::make_unique<Linear<T>>(tied_parameter(), shard, kTableDeviation)
-                             : std::make_unique<Linear<T>>("head", shard);
+    auto logits = spec_.tied_embeddings ? std::make_unique<Linear<T>>(tied_parameter(), shard, kTableDeviation)
+                                        : std::make_unique<Linear<T>>("head", shard);
     logits->keep_wide();  // as Transformer Engine's users do: fp8 is for blocks
     return in_state(trains_embeddings() ? LayerState::kTrained : LayerState::kPassing,
                     sequence<T>(norm("head.norm"), enter_group<T>(form_), std::move(logits),
@@ -349,7 +344,7 @@ class Builder {
 
   LayerPointer<T> mlp(const std::string& block, int number) const {
     const std::string name = block + ".mlp";
-    if (spec_.has_experts(number)) return mixture(name);
+    if (spec_.kind_of(number) == BlockKind::kExperts) return mixture(name);
     const auto width = static_cast<std::size_t>(spec_.ffn);
     std::vector<LayerPointer<T>> between;
     between.push_back(activation());
@@ -413,10 +408,7 @@ class Builder {
                                               sharded() ? sharers : nobody_else);
   }
 
-  LayerPointer<T> activation() const {
-    if (spec_.gated_mlp) return std::make_unique<GatedSilu<T>>();
-    return std::make_unique<Gelu<T>>();
-  }
+  LayerPointer<T> activation() const { return std::make_unique<Activation<T>>(spec_.gated_mlp); }
 
   // An MLP whose input all of the ranks have, and whose results they have yet to add up.
   LayerPointer<T> partial_mlp(const std::string& name, int ffn, const TensorGroup& ranks, bool of_experts) const {

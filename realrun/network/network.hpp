@@ -42,49 +42,35 @@ struct Recomputation {
   bool whole(int index) const { return index < first_blocks || (every > 0 && (index + 1) % every == 0); }
 };
 
-/// What is trained: a decoder-only transformer, as Transformer of the model says; words that both have mean the same.
-/// Without further words GPT-2's: token and learned position embeddings, blocks of causal attention and GELU MLP with
-/// biases and LayerNorm before each, a final norm and a head without bias.
-/// Gated MLPs have SiLU, as Llama's. Windowed layers are spread evenly: layer i is one when ⌊(i+1)w/L⌋ > ⌊iw/L⌋.
-/// Experts are MLPs of the same form; see RoutedExperts. Left out: dropout, latent attention, attention sinks,
-/// multi-token prediction.
-struct NetworkSpec {
-  int blocks = 1;
-  int hidden = 8;
-  int heads = 1;
-  int kv_heads = 0;  ///< divides heads; 0: as many
-  int head_dim = 0;  ///< 0: hidden / heads
-  int ffn = 32;
-  int vocab = 16;
-  int sequence = 8;       ///< tokens of a sample
-  int position_rows = 0;  ///< of the table of learned positions; 0: the sequence
-  bool gated_mlp = false;
-  bool biases = true;
-  bool attention_bias = false;
-  bool qk_norm = false;
-  bool whole_qk_norm = false;
-  bool causal = true;
-  bool embedding_norm = false;
-  bool post_norms = false;
-  BlockForm block = BlockForm::kSequential;
-  int sliding_window = 0;
-  int attention_chunk = 0;
-  int windowed_layers = 0;
-  std::optional<Experts> experts;  ///< their imbalance is not used: routing is real
-  bool balanced_routing = false;   ///< see RouterSpec
-  Norm norm = Norm::kLayerNorm;
-  Positions positions = Positions::kLearned;
-  bool tied = false;  ///< the head's matrix is the token table
+/// What is trained: a decoder-only transformer. Without further words GPT-2's: token and learned position embeddings,
+/// blocks of causal attention and GELU MLP with biases and LayerNorm before each, a final norm and a head without bias.
+/// `kv_heads` 0 are as many as heads, `head_dim` 0 is hidden / heads, and `tied_embeddings` makes the head's matrix the
+/// token table. Gated MLPs have SiLU, as Llama's. Windowed layers are spread evenly: layer i is one when ⌊(i+1)w/L⌋ >
+/// ⌊iw/L⌋. Experts are MLPs of the same form, whose imbalance is not used: routing is real; see RoutedExperts. Left
+/// out: dropout, latent attention, attention sinks, multi-token prediction.
+struct NetworkSpec : Transformer {
+  NetworkSpec() {
+    layers = 1;
+    hidden = 8;
+    heads = 1;
+    ffn = 32;
+    vocab = 16;
+    tied_embeddings = false;
+  }
+  explicit NetworkSpec(const Transformer& model) : Transformer(model) {}
+
+  int sequence = 8;               ///< tokens of a sample
+  int position_rows = 0;          ///< of the table of learned positions; 0: the sequence
+  bool balanced_routing = false;  ///< see RouterSpec
   std::uint64_t seed = 1;
   /// What is trained, where it is not all: adapters beside frozen linears, or some layers. How the base is stored and
   /// dropout before adapters are not used; alpha, where it is absent, is the rank.
   std::optional<Finetune> finetune;
+  Recomputation recompute = {};
 
   /// Of the heads that one of `parts` tensor-parallel ranks has.
   HeadLayout head_layout(int parts = 1) const;
   bool is_windowed(int layer) const;
-  bool has_experts(int layer) const;
-  Recomputation recompute = {};
 };
 
 /// The part of the network that a stage holds: blocks, with the embedding before the first and the head behind the

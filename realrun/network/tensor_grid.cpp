@@ -13,19 +13,13 @@ namespace {
 
 constexpr bool kAccumulate = true;
 
-Shard block_of(std::size_t rows, std::size_t columns, const Shard& by_rows, const Shard& by_columns) {
-  Shard shard = whole_matrix(rows, columns);
-  shard.first_row = by_rows.first_row;
-  shard.rows = by_rows.rows;
+// Part `row` of `row_parts` by part `column` of `column_parts`.
+Shard block(std::size_t rows, std::size_t columns, int row, int row_parts, int column, int column_parts) {
+  Shard shard = rows_of(rows, columns, row, row_parts);
+  const Shard by_columns = columns_of(rows, columns, column, column_parts);
   shard.first_column = by_columns.first_column;
   shard.columns = by_columns.columns;
   return shard;
-}
-
-// Part `row` of `row_parts` by part `column` of `column_parts`.
-Shard block(std::size_t rows, std::size_t columns, int row, int row_parts, int column, int column_parts) {
-  return block_of(rows, columns, rows_of(rows, columns, row, row_parts),
-                  columns_of(rows, columns, column, column_parts));
 }
 
 Shard grid_weight(const GridPlace& place, std::size_t inputs, std::size_t outputs) {
@@ -256,7 +250,8 @@ class LineNorm : public Layer<T> {
     return gradient;
   }
   void weight_gradient(const Pass<T>& pass, Saved<T>& saved) const override {
-    norm_weight_gradient(pass, saved, gain_, centred_ ? std::optional(bias_) : std::nullopt);
+    pass.kernels->norm_weight_gradient(saved.tensors[2], saved.tensors[0], pass.gradients + gain_,
+                                       centred_ ? pass.gradients + bias_ : nullptr);
   }
 
  private:
@@ -378,11 +373,7 @@ GridPlace form_grid(RankTransport& transport, TensorParallel form, const TensorG
   // All ranks make all lines in the same order and keep their own.
   const auto line_through = [&](int stride, int length) {
     TensorGroup own;
-    for (int first = 0; first < grid.ranks(); ++first) {
-      if (first / stride % length != 0) continue;
-      std::vector<int> members;
-      for (int step = 0; step < length; ++step)
-        members.push_back(ranks[static_cast<std::size_t>(first + step * stride)]);
+    for (const std::vector<int>& members : strided_parts(ranks, length, stride)) {
       const Group group = transport.form_group(Axis::kTensor, members);
       if (group.size() > 0) own = TensorGroup(transport, group);
     }
@@ -394,20 +385,6 @@ GridPlace form_grid(RankTransport& transport, TensorParallel form, const TensorG
   place.depth = line_through(q * q, layers);
   place.all = line_through(1, grid.ranks());
   return place;
-}
-
-GridCut grid_cut(const GridPlace& place, std::size_t tokens, std::size_t inputs, std::size_t outputs) {
-  const int q = place.grid.q;
-  const int a = place.row.index();
-  const int b = place.column.index();
-  const int c = place.depth.index();
-  if (place.form == TensorParallel::k3d) {
-    return {block(tokens, inputs, b * q + a, q * q, c, q), grid_weight(place, inputs, outputs),
-            block(tokens, outputs, b * q + c, q * q, a, q)};
-  }
-  const int token_part = c * q + b;
-  return {block(tokens, inputs, token_part, place.grid.token_parts, a, q), grid_weight(place, inputs, outputs),
-          block(tokens, outputs, token_part, place.grid.token_parts, a, q)};
 }
 
 template <class T>

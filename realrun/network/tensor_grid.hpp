@@ -42,18 +42,10 @@ GridPlace form_grid(RankTransport& transport, TensorParallel form, const TensorG
 /// numbers of whole samples.
 Microbatch cut_for_grid(const Microbatch& whole, const GridPlace& place);
 
-/// The rectangles of X (tokens x inputs), W (outputs x inputs) and Y (tokens x outputs) that a rank holds.
-struct GridCut {
-  Shard input;
-  Shard weight;
-  Shard output;
-};
-/// Every cut is into equal parts: they must divide. At row index a, column index b and depth index c of q x q x d:
+/// y = x·Wᵀ on a grid, without bias. What it sends: model/cost/axis_costs.hpp. At row index a, column index b and depth
+/// index c of q x q x d a rank holds, all cut into equal parts,
 ///   2d, 2.5d  X part (c·q + b of q·d, a of q), W part (a of q, b of q), Y cut as X; every depth has all of W
 ///   3d        X part (b·q + a of q², c of q), W part (a·q + b of q², c of q), Y part (b·q + c of q², a of q)
-GridCut grid_cut(const GridPlace& place, std::size_t tokens, std::size_t inputs, std::size_t outputs);
-
-/// y = x·Wᵀ on a grid, without bias. What it sends: model/cost/axis_costs.hpp.
 ///
 ///   2d, 2.5d  SUMMA (van de Geijn & Watts 1997; Optimus, Xu et al. 2104.05343 §3): in q steps a panel of X comes along
 ///             the row and one of W along the column, and their product is added to Y. For the gradients the panels

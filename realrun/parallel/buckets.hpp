@@ -58,6 +58,20 @@ std::vector<std::size_t> unit_offsets(const StageLayout& layout);
 /// The same in a buffer of gradients, which frozen parameters do not have.
 std::vector<std::size_t> gradient_offsets(const StageLayout& layout);
 
+/// Pieces of memory one behind the other in a buffer of its own; a single piece as it is.
+class Packed {
+ public:
+  Packed() = default;
+  Packed(ComputeDevice& device, std::vector<Buffer> pieces);
+  const Buffer& whole() const { return whole_; }
+  /// Copies what the whole holds now back to the pieces.
+  void unpack(ComputeDevice& device) const;
+
+ private:
+  std::vector<Buffer> pieces_;
+  Buffer whole_;
+};
+
 /// What a compressed sum works with; all outlive it.
 struct CompressionContext {
   ComputeDevice& device;
@@ -119,8 +133,7 @@ class CompressedBuckets {
     Buffer residual;
   };
   struct Running {
-    const Portion* portion = nullptr;
-    Buffer packed;  // the pieces one behind the other; the piece itself where there is one
+    Packed packed;
     std::unique_ptr<CompressedSum> sum;
   };
 

@@ -214,25 +214,15 @@ void StageWeights::sum_partial_gradients(int unit) {
                                     ? unit_gradients_.at(unit)
                                     : flat(gradients_, gradient_starts_[index], layout_.units[index].trained_size());
   std::vector<Buffer> parts;
-  std::size_t bytes = 0;
   for (const Parameter& parameter : layout_.units[index].parameters()) {
     if (!parameter.partial || parameter.frozen) continue;
     parts.push_back(flat(unit_gradients, parameter.offset, parameter.shard.count()));
-    bytes += parts.back().bytes();
   }
   if (parts.empty()) return;
-  const Buffer packed = context_.device.allocate(bytes);
-  std::size_t offset = 0;
-  for (const Buffer& part : parts) {
-    context_.device.copy(part, packed.slice(offset, part.bytes()));
-    offset += part.bytes();
-  }
-  context_.transport.run(context_.tensor, {.kind = CollectiveKind::kAllReduce, .input = packed, .output = packed});
-  offset = 0;
-  for (const Buffer& part : parts) {
-    context_.device.copy(packed.slice(offset, part.bytes()), part);
-    offset += part.bytes();
-  }
+  const Packed packed(context_.device, parts);
+  const Buffer& whole = packed.whole();
+  context_.transport.run(context_.tensor, {.kind = CollectiveKind::kAllReduce, .input = whole, .output = whole});
+  packed.unpack(context_.device);
 }
 
 void StageWeights::reduce(std::size_t bucket) {
@@ -387,10 +377,6 @@ void StageWeights::gather_weights(const Buffer& weights) {
   context_.recording.span(SpanKind::kParameterGather, StreamKind::kGradient, {}, start, context_.device.mark());
 }
 
-void StageWeights::retire_below(int version) {
-  versions_.erase(versions_.begin(), versions_.lower_bound(version));
-}
-
 RankState::RankState(ParallelContext& context, const Program& program, int pipeline_rank,
                      const std::vector<StageLayout>& layouts, SharedParameters shared, std::vector<Group> groups,
                      const BucketRules& rules)
@@ -404,10 +390,6 @@ RankState::RankState(ParallelContext& context, const Program& program, int pipel
 
 void RankState::begin_step() {
   for (const auto& [stage, weights] : stages_) weights->begin_step();
-}
-
-UnitStore& RankState::open(int stage, const PassPlace& place) {
-  return stages_.at(stage)->open(place);
 }
 
 void RankState::update(int stage, int oldest_needed) {

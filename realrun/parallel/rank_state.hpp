@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "realrun/compute/stage_compute.hpp"
@@ -89,7 +88,7 @@ class StageWeights : public UnitStore {
   const std::vector<Bucket>& buckets() const { return buckets_; }
   /// Clears the gradients afterwards. `in_place` overwrites the newest version, otherwise there is a new one.
   void update(bool in_place);
-  void retire_below(int version);
+  void retire_below(int version) { versions_.erase(versions_.begin(), versions_.lower_bound(version)); }
   int versions_kept() const { return static_cast<int>(versions_.size()); }
   const StageLayout& layout() const { return layout_; }
 
@@ -163,7 +162,7 @@ class RankState : public TrainingState {
             const BucketRules& rules);
 
   void begin_step() override;
-  UnitStore& open(int stage, const PassPlace& place) override;
+  UnitStore& open(int stage, const PassPlace& place) override { return stages_.at(stage)->open(place); }
   void update(int stage, int oldest_needed) override;
   void finish_step() override;
 

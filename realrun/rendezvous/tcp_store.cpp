@@ -51,22 +51,13 @@ class Socket {
   int handle() const { return handle_; }
 
   bool write_all(const std::string& bytes) const {
-    for (std::size_t done = 0; done < bytes.size();) {
-      const ssize_t count = send(handle_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return false;
-      done += static_cast<std::size_t>(count);
-    }
-    return true;
+    return transfer(bytes.size(), [&](std::size_t done) {
+      return send(handle_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+    });
   }
   bool read_all(std::string& bytes) const {
-    for (std::size_t done = 0; done < bytes.size();) {
-      const ssize_t count = recv(handle_, bytes.data() + done, bytes.size() - done, 0);
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return false;
-      done += static_cast<std::size_t>(count);
-    }
-    return true;
+    return transfer(bytes.size(),
+                    [&](std::size_t done) { return recv(handle_, bytes.data() + done, bytes.size() - done, 0); });
   }
   bool read_number(std::uint32_t& number) const {
     std::string bytes(sizeof(number), '\0');
@@ -81,6 +72,17 @@ class Socket {
   }
 
  private:
+  template <class Move>
+  static bool transfer(std::size_t bytes, Move move) {
+    for (std::size_t done = 0; done < bytes;) {
+      const ssize_t count = move(done);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return false;
+      done += static_cast<std::size_t>(count);
+    }
+    return true;
+  }
+
   int handle_ = -1;
 };
 

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <cstring>
+#include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "base/text/error.hpp"
 
@@ -11,7 +13,7 @@ namespace flopcast::realrun {
 
 namespace {
 
-// Each type is described once, by a function that both directions go through.
+// Both directions go through one description of each type.
 class Writer {
  public:
   template <class T>
@@ -51,20 +53,34 @@ class Reader {
   std::size_t place_ = 0;
 };
 
-template <class Stream, class List>
-void plain_list(Stream& stream, List& list) {
-  stream.size(list);
-  for (auto& item : list) stream.value(item);
-}
-
 // The bindings name every member, so that one added later does not compile until it is passed too.
-template <class Stream>
-void pass(Stream& stream, TransferEnd& end) {
-  auto& [key, produced_by, peer, at] = end;
-  stream.value(key);
-  stream.value(produced_by);
-  stream.value(peer);
-  stream.value(at);
+auto members(RankRecord& record) {
+  auto& [spans, sent, received] = record;
+  return std::tie(spans, sent, received);
+}
+auto members(StepRecord& step) {
+  auto& [record, losses, traffic, host_bytes, wall_seconds, cpu_seconds] = step;
+  return std::tie(record, losses, traffic, host_bytes, wall_seconds, cpu_seconds);
+}
+auto members(MessageTimes& messages) {
+  auto& [key, bytes, one_way, receive] = messages;
+  return std::tie(key, bytes, one_way, receive);
+}
+auto members(RankCalibration& calibration) {
+  auto& [steps, later_steps, messages] = calibration;
+  return std::tie(steps, later_steps, messages);
+}
+auto members(Parameter& parameter) {
+  auto& [name, shard, value, deviation, partial, multiplies, of_experts, frozen, offset] = parameter;
+  return std::tie(name, shard, value, deviation, partial, multiplies, of_experts, frozen, offset);
+}
+auto members(TrainedParameter& trained) {
+  auto& [parameter, values] = trained;
+  return std::tie(parameter, values);
+}
+auto members(RankResult& result) {
+  auto& [rank, pipeline_rank, data_index, tensor_index, calibration, steps, weights, peak_activation_bytes] = result;
+  return std::tie(rank, pipeline_rank, data_index, tensor_index, calibration, steps, weights, peak_activation_bytes);
 }
 
 struct CollectiveCount {
@@ -73,84 +89,24 @@ struct CollectiveCount {
   TrafficCount count;
 };
 
-template <class Stream>
-void pass(Stream& stream, SentTraffic& traffic) {
-  auto& [point_to_point, collectives] = traffic;
-  stream.value(point_to_point);
-  std::vector<CollectiveCount> counts;
-  for (const auto& [key, count] : collectives) counts.push_back({key.first, key.second, count});
-  plain_list(stream, counts);
-  for (const CollectiveCount& entry : counts) collectives[{entry.kind, entry.axis}] = entry.count;
-}
-
-template <class Stream>
-void pass(Stream& stream, RankRecord& record) {
-  auto& [spans, sent, received] = record;
-  plain_list(stream, spans);
-  for (std::vector<TransferEnd>* ends : {&sent, &received}) {
-    stream.size(*ends);
-    for (TransferEnd& end : *ends) pass(stream, end);
+// Numbers and structs of numbers as they lie in memory, lists element by element, all else member by member.
+template <class Stream, class T>
+void pass(Stream& stream, T& item) {
+  if constexpr (std::is_same_v<T, SentTraffic>) {
+    auto& [point_to_point, collectives] = item;
+    stream.value(point_to_point);
+    std::vector<CollectiveCount> counts;
+    for (const auto& [key, count] : collectives) counts.push_back({key.first, key.second, count});
+    pass(stream, counts);
+    for (const CollectiveCount& entry : counts) collectives[{entry.kind, entry.axis}] = entry.count;
+  } else if constexpr (requires { item.resize(1); }) {
+    stream.size(item);
+    for (auto& element : item) pass(stream, element);
+  } else if constexpr (std::is_trivially_copyable_v<T>) {
+    stream.value(item);
+  } else {
+    std::apply([&stream](auto&... parts) { (pass(stream, parts), ...); }, members(item));
   }
-}
-
-template <class Stream>
-void pass(Stream& stream, StepRecord& step) {
-  auto& [record, losses, traffic, host_bytes, wall_seconds, cpu_seconds] = step;
-  pass(stream, record);
-  plain_list(stream, losses);
-  pass(stream, traffic);
-  stream.value(host_bytes);
-  stream.value(wall_seconds);
-  stream.value(cpu_seconds);
-}
-
-template <class Stream>
-void pass(Stream& stream, MessageTimes& messages) {
-  auto& [key, bytes, one_way, receive] = messages;
-  stream.value(key);
-  stream.value(bytes);
-  plain_list(stream, one_way);
-  plain_list(stream, receive);
-}
-
-template <class Stream>
-void pass(Stream& stream, RankCalibration& calibration) {
-  auto& [steps, later_steps, messages] = calibration;
-  for (std::vector<StepRecord>* either : {&steps, &later_steps}) {
-    stream.size(*either);
-    for (StepRecord& step : *either) pass(stream, step);
-  }
-  stream.size(messages);
-  for (MessageTimes& boundary : messages) pass(stream, boundary);
-}
-
-template <class Stream>
-void pass(Stream& stream, Parameter& parameter) {
-  auto& [name, shard, value, deviation, partial, multiplies, of_experts, frozen, offset] = parameter;
-  plain_list(stream, name);
-  stream.value(shard);
-  stream.value(value);
-  stream.value(deviation);
-  stream.value(partial);
-  stream.value(multiplies);
-  stream.value(of_experts);
-  stream.value(frozen);
-  stream.value(offset);
-}
-
-template <class Stream>
-void pass(Stream& stream, RankResult& result) {
-  auto& [rank, pipeline_rank, data_index, tensor_index, calibration, steps, weights, peak_activation_bytes] = result;
-  for (int* place : {&rank, &pipeline_rank, &data_index, &tensor_index}) stream.value(*place);
-  pass(stream, calibration);
-  stream.size(steps);
-  for (StepRecord& step : steps) pass(stream, step);
-  stream.size(weights);
-  for (auto& [parameter, values] : weights) {
-    pass(stream, parameter);
-    plain_list(stream, values);
-  }
-  stream.value(peak_activation_bytes);
 }
 
 }  // namespace

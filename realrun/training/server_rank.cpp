@@ -8,14 +8,6 @@
 
 namespace flopcast::realrun {
 
-namespace {
-
-bool ends_backward(ActionKind kind) {
-  return kind == ActionKind::kBackward || kind == ActionKind::kWeightGradient;
-}
-
-}  // namespace
-
 ServerRank::ServerRank(const TrainingPlan& plan, RankTransport& transport) : plan_(plan), transport_(transport) {
   const RankGrid grid = grid_of(plan);
   form_groups(transport, grid, Axis::kTensor);
@@ -31,10 +23,6 @@ ServerRank::ServerRank(const TrainingPlan& plan, RankTransport& transport) : pla
   std::vector<int> workers(static_cast<std::size_t>(plan.ranks()));
   std::iota(workers.begin(), workers.end(), 0);
   transport.form_group(Axis::kPipeline, workers);
-}
-
-void ServerRank::run() {
-  for (int step = 0; step < plan_.steps; ++step) serve_step();
 }
 
 // The buckets are those of the ranks, whose parts of each layer are as large as each other.
@@ -60,10 +48,10 @@ void ServerRank::serve_step() {
   const std::vector<Action>& actions = plan_.program.ranks[static_cast<std::size_t>(pipeline_rank_)];
   std::map<int, int> left;  // backward passes of a stage before its next update
   std::map<int, int> passes;
-  for (const Action& action : actions) passes[action.stage] += ends_backward(action.kind) ? 1 : 0;
+  for (const Action& action : actions) passes[action.stage] += ends_a_backward(action.kind) ? 1 : 0;
   for (const auto& [stage, count] : passes) left[stage] = flushed ? count : plan_.updates.accumulation;
   for (const Action& action : actions) {
-    if (!ends_backward(action.kind) || --left[action.stage] > 0) continue;
+    if (!ends_a_backward(action.kind) || --left[action.stage] > 0) continue;
     left[action.stage] = flushed ? passes[action.stage] : plan_.updates.accumulation;
     for (const Bucket& bucket : buckets_[action.stage]) serve(bucket);
   }

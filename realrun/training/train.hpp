@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "realrun/compute/host_device.hpp"
@@ -85,6 +84,15 @@ std::vector<RankResult> train_on_threads(const TrainingPlan& plan, const ThreadO
 void train_on_threads(const TrainingPlan& plan, const ThreadOptions& options, std::vector<RankResult>& results,
                       const BetweenSteps& between_steps = {});
 
+class Processes;
+struct MpiOptions;
+/// Trains as one of the processes, all of which call this; there are as many as the plan has ranks. Rank 0 collects
+/// the results of all ranks between the steps, with times by its own clock, and at the end their weights: `results` by
+/// rank there, and empty elsewhere. They keep the finished steps when this throws. `progress` is called at rank 0 when
+/// another step has been added, and others follow. In the library for MPI.
+void train_on_mpi(Processes& processes, const TrainingPlan& plan, const MpiOptions& options,
+                  std::vector<RankResult>& results, const std::function<void()>& progress = {});
+
 /// Steps that every rank finished.
 std::size_t finished_steps(const std::vector<RankResult>& ranks);
 
@@ -107,7 +115,9 @@ class ServerRank {
  public:
   ServerRank(const TrainingPlan& plan, RankTransport& transport);
   /// All steps of the plan.
-  void run();
+  void run() {
+    for (int step = 0; step < plan_.steps; ++step) serve_step();
+  }
 
  private:
   SharedParameters lay_out(const RankGrid& grid);

@@ -1,10 +1,9 @@
-#include "realrun/training/train_on_mpi.hpp"
-
 #include <utility>
 
 #include "base/text/error.hpp"
 #include "realrun/device/device.hpp"
 #include "realrun/training/train.hpp"
+#include "realrun/transport/mpi/mpi_transport.hpp"
 
 namespace flopcast::realrun {
 

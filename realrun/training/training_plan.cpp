@@ -22,6 +22,10 @@ namespace {
   throw ConfigError({.field = field, .problem = std::move(problem), .where = {}, .help = std::move(help)});
 }
 
+void refuse_if(bool cannot, const char* field, std::string problem, std::string help) {
+  if (cannot) refuse(field, std::move(problem), std::move(help));
+}
+
 void check_division(const char* field, int degree, int value, const char* what) {
   if (degree >= 1 && value % degree == 0) return;
   std::vector<int> divisors;
@@ -33,10 +37,8 @@ void check_division(const char* field, int degree, int value, const char* what) 
 }
 
 void check_program(const TrainingPlan& plan) {
-  if (!plan.program.replicas_of_stage.empty()) {
-    refuse("layout.schedule",
-           fmt::format("{} replicates single stages, a run whole pipelines only", plan.program.schedule), "layout.dp");
-  }
+  refuse_if(!plan.program.replicas_of_stage.empty(), "layout.schedule",
+            fmt::format("{} replicates single stages, a run whole pipelines only", plan.program.schedule), "layout.dp");
   if (const std::optional<ScheduleFault> fault = find_fault(plan.program)) {
     refuse("layout.schedule", render_fault(*fault), {});
   }
@@ -47,19 +49,16 @@ void check_program(const TrainingPlan& plan) {
            fmt::format("{} stages have layers, but the schedule has {}", plan.stage_blocks.size(), stages), {});
   }
   const int blocks = std::accumulate(plan.stage_blocks.begin(), plan.stage_blocks.end(), 0);
-  if (blocks != plan.network.blocks) {
-    refuse("layout.stage_layers", fmt::format("the stages have {} layers, the model {}", blocks, plan.network.blocks),
-           {});
-  }
+  refuse_if(blocks != plan.network.layers, "layout.stage_layers",
+            fmt::format("the stages have {} layers, the model {}", blocks, plan.network.layers), {});
 }
 
 // A slice looks back at those before it, and waits for the gradients that those behind it find.
 void check_slices(const TrainingPlan& plan) {
   const int slices = plan.slices();
   if (slices == 1) return;
-  if (plan.updates.policy != WeightPolicy::kFlushed) {
-    refuse("layout.slices", fmt::format("{}: only a transformer with a flush is trained in slices", slices), "1");
-  }
+  refuse_if(plan.updates.policy != WeightPolicy::kFlushed, "layout.slices",
+            fmt::format("{}: only a transformer with a flush is trained in slices", slices), "1");
   check_division("layout.slices", slices, plan.network.sequence, "the sequence length");
   for (const std::vector<Action>& actions : plan.program.ranks) {
     std::map<std::pair<int, std::uint32_t>, int> next;  // by stage and microbatch
@@ -69,12 +68,10 @@ void check_slices(const TrainingPlan& plan) {
       const bool forward = action.kind == ActionKind::kForward;
       int& expected = next.try_emplace({action.stage, action.microbatch / count}, 0).first->second;
       if (!forward) --expected;
-      if (static_cast<int>(action.microbatch % count) != expected) {
-        refuse("layout.schedule",
-               fmt::format("{} is out of turn: slices run forward in order, and backward in the opposite order",
-                           to_string(action)),
-               {});
-      }
+      refuse_if(static_cast<int>(action.microbatch % count) != expected, "layout.schedule",
+                fmt::format("{} is out of turn: slices run forward in order, and backward in the opposite order",
+                            to_string(action)),
+                {});
       if (forward) ++expected;
     }
   }
@@ -87,32 +84,24 @@ void check_updates(const TrainingPlan& plan) {
                    "the microbatches of the run");
   }
   // A table that two stages update at different times has no one value.
-  if (plan.network.tied) {
-    refuse("model.tied_embeddings", fmt::format("true does not go with {}, which never flushes", plan.program.schedule),
-           "false");
-  }
-  if (plan.program.chains.size() > 1) {
-    refuse("layout.schedule", "a bidirectional schedule without a flush cannot keep its two copies equal", {});
-  }
-  if (plan.zero > 1) {
-    refuse("layout.zero",
-           fmt::format("{}{} does not go with {}, which keeps several versions of the weights", plan.zero,
-                       plan.zero == 3 ? ", as fsdp and hsdp are," : "", plan.program.schedule),
-           "valid: 0, 1");
-  }
+  refuse_if(plan.network.tied_embeddings, "model.tied_embeddings",
+            fmt::format("true does not go with {}, which never flushes", plan.program.schedule), "false");
+  refuse_if(plan.program.chains.size() > 1, "layout.schedule",
+            "a bidirectional schedule without a flush cannot keep its two copies equal", {});
+  refuse_if(plan.zero > 1, "layout.zero",
+            fmt::format("{}{} does not go with {}, which keeps several versions of the weights", plan.zero,
+                        plan.zero == 3 ? ", as fsdp and hsdp are," : "", plan.program.schedule),
+            "valid: 0, 1");
 }
 
 void check_sharding(const TrainingPlan& plan) {
   if (plan.served_ranks_per_node > 0) {
-    if (plan.zero > 0) {
-      refuse("layout.zero", fmt::format("{}: parameter servers hand whole gradients back", plan.zero), "valid: 0");
-    }
-    if (plan.dp % plan.served_ranks_per_node != 0) {
-      refuse("layout.data_parallel",
-             fmt::format("servers serve as many ranks on every node: {} replicas lie {} on a node", plan.dp,
-                         plan.served_ranks_per_node),
-             {});
-    }
+    refuse_if(plan.zero > 0, "layout.zero", fmt::format("{}: parameter servers hand whole gradients back", plan.zero),
+              "valid: 0");
+    refuse_if(plan.dp % plan.served_ranks_per_node != 0, "layout.data_parallel",
+              fmt::format("servers serve as many ranks on every node: {} replicas lie {} on a node", plan.dp,
+                          plan.served_ranks_per_node),
+              {});
   }
   if (plan.shards == 0) return;
   FLOPCAST_CHECK(plan.zero == 3);
@@ -123,11 +112,9 @@ void check_compression(const TrainingPlan& plan) {
   const Compression::Kind kind = plan.compression.kind;
   if (kind == Compression::Kind::kNone) return;
   const std::string name = plan.compression.text();
-  if (plan.zero > 0) {
-    refuse("layout.compression",
-           fmt::format("{} replaces an all-reduce of whole gradients, which ZeRO {} does not do", name, plan.zero),
-           "valid with zero 0; otherwise none");
-  }
+  refuse_if(plan.zero > 0, "layout.compression",
+            fmt::format("{} replaces an all-reduce of whole gradients, which ZeRO {} does not do", name, plan.zero),
+            "valid with zero 0; otherwise none");
 }
 
 void check_heads(const TrainingPlan& plan) {
@@ -138,27 +125,21 @@ void check_heads(const TrainingPlan& plan) {
   check_division("model.kv_heads", kv_heads, network.heads, "the attention heads");
   check_division("layout.tp", plan.feature_parts(), network.heads, "the attention heads");
   check_division("layout.tp", plan.feature_parts(), kv_heads, "the key/value heads");
-  if (network.positions == Positions::kRotary && heads.head_dim % 2 != 0) {
-    refuse("model.head_dim", fmt::format("{}: rotary positions turn pairs of features", heads.head_dim), "an even one");
-  }
-  if (network.qk_norm && network.whole_qk_norm && plan.tp > 1) {
-    refuse("layout.tp", fmt::format("{}: a norm over all heads (model.whole_qk_norm) is not shared by ranks", plan.tp),
-           "1");
-  }
-  if (!network.causal && (network.windowed_layers > 0 || plan.slices() > 1)) {
-    refuse("model.causal", "false goes with whole sequences and without windows only", "true");
-  }
+  refuse_if(network.positions == Positions::kRotary && heads.head_dim % 2 != 0, "model.head_dim",
+            fmt::format("{}: rotary positions turn pairs of features", heads.head_dim), "an even one");
+  refuse_if(network.qk_norm && network.whole_qk_norm && plan.tp > 1, "layout.tp",
+            fmt::format("{}: a norm over all heads (model.whole_qk_norm) is not shared by ranks", plan.tp), "1");
+  refuse_if(!network.causal && (network.windowed_layers > 0 || plan.slices() > 1), "model.causal",
+            "false goes with whole sequences and without windows only", "true");
 }
 
 void check_context(const TrainingPlan& plan) {
   if (plan.cp == 1) return;
-  if (plan.served_ranks_per_node > 0) {
-    refuse("layout.cp", fmt::format("{}: servers know replicas of whole sequences only", plan.cp), "1");
-  }
+  refuse_if(plan.served_ranks_per_node > 0, "layout.cp",
+            fmt::format("{}: servers know replicas of whole sequences only", plan.cp), "1");
   check_division("layout.cp", plan.zigzag ? 2 * plan.cp : plan.cp, plan.network.sequence, "the sequence length");
-  if (!plan.network.causal || plan.slices() > 1) {
-    refuse("layout.cp", fmt::format("{}: parts of a sequence look back at those before them only", plan.cp), "1");
-  }
+  refuse_if(!plan.network.causal || plan.slices() > 1, "layout.cp",
+            fmt::format("{}: parts of a sequence look back at those before them only", plan.cp), "1");
   const bool hierarchical = plan.context_parallel == ContextParallel::kHierarchical;
   if (hierarchical) check_division("layout.context_inner", plan.context_inner, plan.cp, "the context-parallel ranks");
   if (plan.context_parallel != ContextParallel::kUlysses && !hierarchical) return;
@@ -174,7 +155,7 @@ void check_grid(const TrainingPlan& plan) {
   if (plan.tensor_parallel == TensorParallel::k1d) return;
   const std::string form(name_of(plan.tensor_parallel));
   const TensorGrid grid = plan.grid();
-  if (grid.q == 0) refuse("layout.tp", fmt::format("{} ranks are no grid of {}", plan.tp, form), {});
+  refuse_if(grid.q == 0, "layout.tp", fmt::format("{} ranks are no grid of {}", plan.tp, form), {});
   const NetworkSpec& network = plan.network;
   const int parts = grid.weight_parts / grid.q;
   const auto cut = [&](int value, const char* what) {
@@ -190,11 +171,11 @@ void check_grid(const TrainingPlan& plan) {
   check_division("layout.micro_batch_size", grid.token_parts, plan.micro_batch_size, "the sequences of a microbatch");
   if (plan.tp == 1) return;
   const auto need = [&](bool holds, const char* field, const char* problem, const char* help) {
-    if (!holds) refuse(field, fmt::format("{} with tensor_parallel {}: {}", plan.tp, form, problem), help);
+    refuse_if(!holds, field, fmt::format("{} with tensor_parallel {}: {}", plan.tp, form, problem), help);
   };
   need(!network.experts, "layout.tp", "experts are not spread over a grid", "tensor_parallel 1d");
   need(plan.servers == 0, "layout.spare_hosts", "servers of their own know lines of ranks only", "0");
-  need(!network.tied, "layout.tp", "the table's parts lie elsewhere than those of the head",
+  need(!network.tied_embeddings, "layout.tp", "the table's parts lie elsewhere than those of the head",
        "model.tied_embeddings false");
   need(!network.recompute.partitioned, "layout.tp", "inputs of blocks are cut already", "partition_checkpoints false");
   need((network.recompute.modules & ~bit_of(RecomputeModule::kCoreAttention)).none(), "layout.tp",
@@ -213,33 +194,25 @@ void check_experts(const TrainingPlan& plan) {
   check_division("layout.etp", sharers, plan.tp, "the tensor-parallel ranks");
   check_division("layout.ep", plan.ep, plan.replicas() * plan.tp / sharers, "the groups of ranks that share experts");
   check_division(folds ? "layout.etp" : "layout.tp", sharers, experts.ffn, "the width of an expert");
-  if (folds && !plan.sequence_parallel) {
-    refuse("layout.etp",
-           fmt::format("{} with tp {}: ranks route rows of their own only with sequence parallelism", sharers, plan.tp),
-           "layout.sequence_parallel true");
-  }
-  if (folds && sharers > 1 && plan.network.biases) {
-    refuse("model.biases",
-           fmt::format("true: those of experts are added up over tp {} in a run, not over etp {}", plan.tp, sharers),
-           "false, or etp 1");
-  }
+  refuse_if(
+      folds && !plan.sequence_parallel, "layout.etp",
+      fmt::format("{} with tp {}: ranks route rows of their own only with sequence parallelism", sharers, plan.tp),
+      "layout.sequence_parallel true");
+  refuse_if(folds && sharers > 1 && plan.network.biases, "model.biases",
+            fmt::format("true: those of experts are added up over tp {} in a run, not over etp {}", plan.tp, sharers),
+            "false, or etp 1");
   if (experts.shared > 0)
     check_division("layout.tp", plan.tp, experts.shared * experts.shared_ffn, "the width of the shared experts");
-  if (experts.capacity_factor && (plan.slices() > 1 || plan.cp > 1 || plan.sequence_parallel)) {
-    refuse("model.experts.capacity_factor", "experts have places for whole sequences, not for parts of them",
-           "leave it out");
-  }
-  if ((plan.ep > 1 || folds) && plan.compression.kind != Compression::Kind::kNone) {
-    refuse("layout.compression",
-           fmt::format("{} adds up over all replicas, which ep {} does not", plan.compression.text(), plan.ep), "none");
-  }
-  if (plan.served_ranks_per_node > 0) {
-    refuse("layout.data_parallel", "servers do not go with experts in a run", "ddp or fsdp");
-  }
-  if ((plan.ep > 1 || folds) && plan.shards > 0) {
-    refuse("layout.data_parallel", fmt::format("hsdp does not go with ep {} in a run", plan.ep),
-           "ddp, with ZeRO, or fsdp");
-  }
+  refuse_if(experts.capacity_factor && (plan.slices() > 1 || plan.cp > 1 || plan.sequence_parallel),
+            "model.experts.capacity_factor", "experts have places for whole sequences, not for parts of them",
+            "leave it out");
+  refuse_if((plan.ep > 1 || folds) && plan.compression.kind != Compression::Kind::kNone, "layout.compression",
+            fmt::format("{} adds up over all replicas, which ep {} does not", plan.compression.text(), plan.ep),
+            "none");
+  refuse_if(plan.served_ranks_per_node > 0, "layout.data_parallel", "servers do not go with experts in a run",
+            "ddp or fsdp");
+  refuse_if((plan.ep > 1 || folds) && plan.shards > 0, "layout.data_parallel",
+            fmt::format("hsdp does not go with ep {} in a run", plan.ep), "ddp, with ZeRO, or fsdp");
 }
 
 void check_finetune(const TrainingPlan& plan) {
@@ -247,7 +220,7 @@ void check_finetune(const TrainingPlan& plan) {
   if (!finetune) return;
   const std::string method(name_of(finetune->method));
   const auto need = [](bool holds, const char* field, const std::string& problem, const std::string& help) {
-    if (!holds) refuse(field, problem, help);
+    refuse_if(!holds, field, problem, help);
   };
   need(plan.compression.kind == Compression::Kind::kNone, "layout.compression",
        fmt::format("{} knows gradients of all weights, not of {}", plan.compression.text(), method), "none");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <new>
+#include <numeric>
 #include <system_error>
 
 #include "base/text/error.hpp"
@@ -19,6 +20,18 @@ std::string reason_of(const std::exception& error) {
   return error.what();
 }
 
+std::vector<std::vector<int>> strided_parts(const std::vector<int>& all, int count, int every) {
+  std::vector<std::vector<int>> parts;
+  for (int first = 0; first < static_cast<int>(all.size()); ++first) {
+    if (first / every % count != 0) continue;
+    std::vector<int>& members = parts.emplace_back();
+    for (int index = 0; index < count; ++index) {
+      members.push_back(all.at(static_cast<std::size_t>(first + index * every)));
+    }
+  }
+  return parts;
+}
+
 Group group_of(int id, Axis axis, const std::vector<int>& members, int rank) {
   Group group;
   group.id = id;
@@ -28,6 +41,107 @@ Group group_of(int id, Axis axis, const std::vector<int>& members, int rank) {
   group.members = members;
   group.index = static_cast<int>(self - members.begin());
   return group;
+}
+
+Group group_of_member(const Group& group, int index) {
+  Group other = group;
+  other.index = index;
+  return other;
+}
+
+bool copies_own(const Collective& collective) {
+  return !collective.output.empty() && !collective.input.empty() &&
+         collective.input.address() != collective.output.address();
+}
+
+bool has_phase(CollectiveKind kind, CollectivePhase phase) {
+  const bool reduces = kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
+  return phase == CollectivePhase::kReduce ? reduces : kind != CollectiveKind::kReduceScatter;
+}
+
+const Buffer& sent_buffer(const Collective& collective, CollectivePhase phase) {
+  const bool holds_result = collective.kind == CollectiveKind::kBroadcast ||
+                            (collective.kind == CollectiveKind::kAllReduce && phase == CollectivePhase::kCollect);
+  return holds_result ? collective.output : collective.input;
+}
+
+namespace {
+
+// Of the sum; elements stay whole.
+ByteRange summed_part(const Group& group, const Collective& collective, int member) {
+  FLOPCAST_CHECK(collective.input.bytes() == collective.output.bytes());
+  const std::size_t element = size_of(collective.element);
+  const Part part = part_of(collective.input.bytes() / element, member, group.size());
+  return {part.first * element, part.count * element};
+}
+
+// One of equal parts of a buffer, or of those of the sizes given.
+ByteRange exchanged_part(const Group& group, const Buffer& buffer, const std::vector<std::size_t>& sizes, int member) {
+  const auto index = static_cast<std::size_t>(member);
+  if (!sizes.empty()) {
+    return {std::accumulate(sizes.begin(), sizes.begin() + member, std::size_t{0}), sizes.at(index)};
+  }
+  FLOPCAST_CHECK(buffer.bytes() % group.members.size() == 0);
+  const std::size_t part = buffer.bytes() / group.members.size();
+  return {index * part, part};
+}
+
+}  // namespace
+
+ByteRange leaving(const Group& group, const Collective& collective, CollectivePhase phase, int to) {
+  switch (collective.kind) {
+    case CollectiveKind::kAllReduce:
+      return summed_part(group, collective, phase == CollectivePhase::kReduce ? to : group.index);
+    case CollectiveKind::kReduceScatter:
+      FLOPCAST_CHECK(collective.input.bytes() == collective.output.bytes() * group.members.size());
+      return exchanged_part(group, collective.input, {}, to);
+    case CollectiveKind::kAllGather:
+      return {0, collective.input.bytes()};
+    case CollectiveKind::kAllToAll:
+      return exchanged_part(group, collective.input, collective.sent, to);
+    case CollectiveKind::kBroadcast:
+      return {0, group.index == collective.root ? collective.output.bytes() : 0};
+    case CollectiveKind::kBarrier:
+      break;
+  }
+  return {};
+}
+
+ByteRange arriving(const Group& group, const Collective& collective, CollectivePhase phase, int from) {
+  switch (collective.kind) {
+    case CollectiveKind::kAllReduce:
+      return summed_part(group, collective, phase == CollectivePhase::kReduce ? group.index : from);
+    case CollectiveKind::kReduceScatter:
+      return {0, collective.output.bytes()};
+    case CollectiveKind::kAllGather:
+      FLOPCAST_CHECK(collective.output.bytes() == collective.input.bytes() * group.members.size());
+      return exchanged_part(group, collective.output, {}, from);
+    case CollectiveKind::kAllToAll:
+      return exchanged_part(group, collective.output, collective.received, from);
+    case CollectiveKind::kBroadcast:
+      return {0, from == collective.root ? collective.output.bytes() : 0};
+    case CollectiveKind::kBarrier:
+      break;
+  }
+  return {};
+}
+
+void SentTraffic::add_message(std::size_t bytes) {
+  point_to_point.bytes += bytes;
+  ++point_to_point.messages;
+}
+
+void SentTraffic::add(const Group& group, const Collective& collective) {
+  std::size_t bytes = 0;
+  for (const CollectivePhase phase : {CollectivePhase::kReduce, CollectivePhase::kCollect}) {
+    if (!has_phase(collective.kind, phase)) continue;
+    for (int member = 0; member < group.size(); ++member) {
+      if (member != group.index) bytes += leaving(group, collective, phase, member).bytes;
+    }
+  }
+  TrafficCount& entry = collectives[{collective.kind, group.axis}];
+  ++entry.messages;
+  entry.bytes += bytes;
 }
 
 TrafficCount SentTraffic::of(CollectiveKind kind, Axis axis) const {

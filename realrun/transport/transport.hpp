@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -9,7 +8,6 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +19,9 @@
 #include "sim/program/request.hpp"
 
 namespace flopcast::realrun {
+
+struct Collective;
+struct Group;
 
 /// What a rank sent.
 struct TrafficCount {
@@ -35,6 +36,8 @@ struct SentTraffic {
   TrafficCount point_to_point;
   std::map<std::pair<CollectiveKind, Axis>, TrafficCount> collectives;
 
+  void add_message(std::size_t bytes);
+  void add(const Group& group, const Collective& collective);
   TrafficCount of(CollectiveKind kind, Axis axis) const;
   std::uint64_t bytes_of(Axis axis) const;  ///< point-to-point counts under the pipeline axis
 };
@@ -81,6 +84,23 @@ struct Collective {
   std::vector<std::size_t> received = {};
 };
 
+/// Collectives as messages between their members, of which each sends what every bandwidth-optimal algorithm does: in
+/// the first phase parts to be added up, in the second what is put together. An all-reduce has both phases, a
+/// reduce-scatter the first, all else the second; in a barrier the messages are empty.
+enum class CollectivePhase { kReduce, kCollect };
+bool has_phase(CollectiveKind kind, CollectivePhase phase);
+/// Part of a buffer.
+struct ByteRange {
+  std::size_t first = 0;
+  std::size_t bytes = 0;
+};
+/// The buffer whose parts leave a member.
+const Buffer& sent_buffer(const Collective& collective, CollectivePhase phase);
+/// A member's part of that for the member with index `to`, and where in its output belongs what comes from `from`: in
+/// the first phase the same for all.
+ByteRange leaving(const Group& group, const Collective& collective, CollectivePhase phase, int to);
+ByteRange arriving(const Group& group, const Collective& collective, CollectivePhase phase, int from);
+
 /// An ordered set of ranks that communicate with each other, made by RankTransport::form_group.
 struct Group {
   int id = 0;
@@ -90,6 +110,12 @@ struct Group {
 
   int size() const { return static_cast<int>(members.size()); }
 };
+/// The group as another of its members sees it.
+Group group_of_member(const Group& group, int index);
+/// Whether a group of one has its input to copy: nothing leaves the rank.
+bool copies_own(const Collective& collective);
+/// In every run of count · every of `all` those that lie `every` apart, `count` each.
+std::vector<std::vector<int>> strided_parts(const std::vector<int>& all, int count, int every);
 /// What form_group() tells a rank of a group: without members where it is not one of them.
 Group group_of(int id, Axis axis, const std::vector<int>& members, int rank);
 

@@ -128,12 +128,13 @@ namespace flopcast::realrun {
 // Ranks are threads here, where the product has processes.
 int launch_on_nccl(const LaunchOptions& options, const ThreadOptions& threads) {
   const NcclRun run = prepare_nccl_run(options, threads.interruption);
-  const RunOrigin origin{.backend = "nccl",
-                         .device = cuda::open_gpu(0).name,
-                         .dtype = std::string(name_of(run.precision)),
-                         .libraries = {{"nccl", "mock"}},
-                         .conditions = "threads of a process, with NCCL's fake between them"};
-  keep_run(options, run.prepared, origin, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
+  RunRecord about;
+  about.backend = "nccl";
+  about.device = cuda::open_gpu(0).name;
+  about.dtype = name_of(run.precision);
+  about.libraries = {{"nccl", "mock"}};
+  about.conditions = "threads of a process, with NCCL's fake between them";
+  keep_run(options, run.prepared, about, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
     const TrainingPlan& plan = run.prepared.plan;
     results.assign(static_cast<std::size_t>(plan.ranks()), {});
     FakeNccl nccl;

@@ -65,7 +65,7 @@ TEST(AsynchronousRun, DelayedGradientsAreNotThoseOfOneRank) {
 
 TEST(AsynchronousRun, RefusesWhatHasNoMeaning) {
   TrainingPlan tied = asynchronous_plan("pipedream", 2, 4, std::nullopt);
-  tied.network.tied = true;
+  tied.network.tied_embeddings = true;
   EXPECT_THROW(train_on_threads(tied, {}), ConfigError);
   TrainingPlan cut = asynchronous_plan("pipedream-2bw", 2, 4, 2);
   cut.dp = 2;

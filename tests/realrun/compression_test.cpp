@@ -229,7 +229,7 @@ TEST(CompressedRun, SendingEverythingIsNoCompression) {
   for (const bool tied : {false, true}) {
     for (const bool sequence_parallel : {false, true}) {
       TrainingPlan plan = replicated(2, 2, top(1.0));
-      plan.network.tied = tied;
+      plan.network.tied_embeddings = tied;
       plan.tp = 2;
       plan.sequence_parallel = sequence_parallel;
       expect_equal(plan, fmt::format("tied {}, sequence parallel {}", tied, sequence_parallel));
@@ -254,7 +254,7 @@ TEST(CompressedRun, CopiesStayEqualInEveryLayout) {
   for (const Compression& compression : {quantized(8), quantized(4), top(0.05), low_rank}) {
     for (const bool tied : {false, true}) {
       TrainingPlan plan = replicated(2, 2, compression);
-      plan.network.tied = tied;
+      plan.network.tied_embeddings = tied;
       plan.tp = 2;
       plan.bucket_bytes = 600;
       EXPECT_FALSE(whole_weights(train_on_threads(plan, {})).empty());
@@ -267,7 +267,7 @@ TEST(CompressedRun, LearnsTheTextAllTheSame) {
     TrainingPlan plan = replicated(2, 2, compression);
     plan.steps = 60;
     plan.micro_batch_size = 4;
-    plan.network.blocks = 2;
+    plan.network.layers = 2;
     plan.stage_blocks = {1, 1};
     plan.optimizer = {.kind = Optimizer::kAdam, .rate = 0.02F};
     const std::vector<double> losses = mean_losses(train_on_threads(plan, {}));

@@ -213,6 +213,31 @@ LineVolume run_line_on(RankTransport& transport, LineForm form, bool sequence_pa
                   fmt::format("{}{} on {}", name, sequence_parallel ? " by tokens" : "", ranks));
 }
 
+namespace {
+
+// Part `row` of `row_parts` by part `column` of q.
+Shard grid_part(std::size_t rows, std::size_t columns, int row, int row_parts, int column, int q) {
+  Shard part = rows_of(rows, columns, row, row_parts);
+  const Shard by_columns = columns_of(rows, columns, column, q);
+  part.first_column = by_columns.first_column;
+  part.columns = by_columns.columns;
+  return part;
+}
+
+}  // namespace
+
+GridCut grid_cut(const GridPlace& place, std::size_t tokens, std::size_t inputs, std::size_t outputs) {
+  const int q = place.grid.q;
+  const int a = place.row.index();
+  const int b = place.column.index();
+  const int c = place.depth.index();
+  const int parts = place.grid.token_parts;
+  if (place.form == TensorParallel::k3d) {
+    return {grid_part(tokens, inputs, b * q + a, q * q, c, q), grid_part(tokens, outputs, b * q + c, q * q, a, q)};
+  }
+  return {grid_part(tokens, inputs, c * q + b, parts, a, q), grid_part(tokens, outputs, c * q + b, parts, a, q)};
+}
+
 LineVolume run_grid_on(RankTransport& transport, TensorParallel form, const TensorGrid& grid,
                        const LinearChain& chain) {
   GridPlace place = form_grid(transport, form, grid, first_ranks(grid.ranks()));

@@ -14,6 +14,14 @@ struct LinearChain {
   std::vector<LinearSpec> linears;
 };
 
+/// The rectangles of a grid linear's input X (tokens x inputs) and output Y (tokens x outputs) that a rank holds; see
+/// grid_linear().
+struct GridCut {
+  Shard input;
+  Shard output;
+};
+GridCut grid_cut(const GridPlace& place, std::size_t tokens, std::size_t inputs, std::size_t outputs);
+
 // Each runs forward and both gradients twice with the weights that initialise() gives, and compares outputs, input
 // gradients and accumulated weight gradients with products over plain loops: a relative 1e-12. Fails a test otherwise.
 // Returns the elements that a rank sent in the first round.

@@ -82,7 +82,7 @@ bool add(std::vector<MatrixCase>& cases, const Want& want) {
   plan.tp = want.degrees.tp;
   plan.zero = want.zero;
   plan.sequence_parallel = want.sequence_parallel;
-  plan.network.tied = want.tied;
+  plan.network.tied_embeddings = want.tied;
   plan.bucket_bytes = 600;
   if (!want.stage_blocks.empty()) plan.stage_blocks = want.stage_blocks;
   if (info->asynchronous) {
@@ -306,11 +306,11 @@ std::vector<MatrixCase> network_forms_by_layouts() {
   std::vector<MatrixCase> cases;
   for (const NamedNetwork& form : network_forms(4)) {
     const auto add_form = [&](Want want) {
-      want.tied = form.network.tied;
+      want.tied = form.network.tied_embeddings;
       expect_added(cases, want);
       cases.back().plan.network = form.network;
       cases.back().plan.stage_blocks =
-          even_stage_layers(form.network.blocks, static_cast<int>(cases.back().plan.stage_blocks.size()));
+          even_stage_layers(form.network.layers, static_cast<int>(cases.back().plan.stage_blocks.size()));
       cases.back().name = fmt::format("{}: {}", form.name, cases.back().name);
       cases.back().network = form.name;
     };
@@ -367,11 +367,11 @@ std::vector<MatrixCase> context_layouts() {
                            .degrees = shape.degrees,
                            .zero = shape.zero,
                            .sequence_parallel = shape.degrees.tp > 1 && !network.experts,
-                           .tied = network.tied});
+                           .tied = network.tied_embeddings});
       MatrixCase& entry = cases.back();
       entry.plan.network = network;
       entry.plan.network.sequence = 8;
-      entry.plan.stage_blocks = even_stage_layers(network.blocks, static_cast<int>(entry.plan.stage_blocks.size()));
+      entry.plan.stage_blocks = even_stage_layers(network.layers, static_cast<int>(entry.plan.stage_blocks.size()));
       entry.plan.cp = shape.cp;
       entry.plan.context_parallel = shape.form;
       entry.plan.zigzag = shape.zigzag;
@@ -400,7 +400,7 @@ std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count) {
     want.zero = draw(4);
     want.sequence_parallel = want.degrees.tp > 1 && draw(2) == 0 && !network.experts;
     if (network.experts && network.experts->capacity_factor && want.schedule == "terapipe") continue;
-    want.tied = network.tied;
+    want.tied = network.tied_embeddings;
     if (!add(cases, want)) continue;
     MatrixCase& entry = cases.back();
     entry.plan.network = network;
@@ -426,7 +426,7 @@ std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count) {
     if (want.zero == 3) entry.plan.reshard_after_forward = draw(2) == 0;
     // Norms of the small rows of a table have large gradients: larger steps blow rounding up.
     entry.plan.optimizer.rate = 0.001F;
-    entry.plan.stage_blocks = even_stage_layers(network.blocks, static_cast<int>(entry.plan.stage_blocks.size()));
+    entry.plan.stage_blocks = even_stage_layers(network.layers, static_cast<int>(entry.plan.stage_blocks.size()));
     entry.network = fmt::format("network {}", seed);
     entry.name = fmt::format("{}: {}{}", entry.network, entry.name,
                              recomputed > 0 ? fmt::format(", recompute {}", recomputed) : "");
@@ -449,7 +449,7 @@ int compare_with_references(const std::vector<MatrixCase>& cases, const Trainer&
     }
     const TrainingPlan alone = serial_plan(plan);
     std::vector<RankResult>& expected =
-        serial[{alone.microbatches(), alone.micro_batch_size, alone.steps, alone.network.tied, network}];
+        serial[{alone.microbatches(), alone.micro_batch_size, alone.steps, alone.network.tied_embeddings, network}];
     if (expected.empty()) expected = train_on_threads(alone, {});
     expect_same_training(expected, actual, name);
   }

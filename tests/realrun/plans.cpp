@@ -10,7 +10,7 @@ namespace flopcast::realrun {
 
 NetworkSpec tiny_transformer(int blocks) {
   NetworkSpec network;
-  network.blocks = blocks;
+  network.layers = blocks;
   network.hidden = 8;
   network.heads = 4;
   network.ffn = 16;
@@ -49,7 +49,7 @@ std::vector<NamedNetwork> network_forms(int blocks) {
   NetworkSpec gemma = mistral;
   gemma.windowed_layers = blocks / 2;
   gemma.post_norms = true;
-  gemma.tied = true;
+  gemma.tied_embeddings = true;
   NetworkSpec chunked = llama;
   chunked.attention_chunk = 3;
   chunked.windowed_layers = blocks / 2;
@@ -64,7 +64,7 @@ std::vector<NamedNetwork> network_forms(int blocks) {
   NetworkSpec bloom = tiny_transformer(blocks);
   bloom.positions = Positions::kAlibi;
   bloom.embedding_norm = true;
-  bloom.tied = true;
+  bloom.tied_embeddings = true;
   NetworkSpec bert = tiny_transformer(blocks);
   bert.causal = false;
   bert.embedding_norm = true;
@@ -116,7 +116,7 @@ NetworkSpec random_network(std::uint64_t seed) {
   network.block = kBlocks[draw(4)];
   network.norm = draw(2) == 0 ? Norm::kRmsNorm : Norm::kLayerNorm;
   network.positions = static_cast<Positions>(draw(4));
-  network.tied = draw(3) == 0;
+  network.tied_embeddings = draw(3) == 0;
   const int window = draw(4);
   if (window == 0) network.sliding_window = 1 + draw(5);
   if (window == 1) network.attention_chunk = 1 + draw(5);
@@ -139,7 +139,7 @@ TrainingPlan plan_for(const NetworkSpec& network, const ScheduleInfo& info, cons
   plan.network = network;
   plan.program = generate_schedule(info, request);
   const Chain& chain = plan.program.chains.front();
-  plan.stage_blocks = even_stage_layers(network.blocks, chain.last_stage - chain.first_stage + 1);
+  plan.stage_blocks = even_stage_layers(network.layers, chain.last_stage - chain.first_stage + 1);
   if (info.asynchronous) {
     plan.updates = {info.weight_policy(request), info.weights.accumulation(request)};
   }
@@ -156,7 +156,7 @@ TrainingPlan serial_plan(const TrainingPlan& plan) {
   TrainingPlan serial = plan;
   serial.program = generate_schedule(*find_schedule("gpipe"), request);
   serial.updates = {};
-  serial.stage_blocks = {plan.network.blocks};
+  serial.stage_blocks = {plan.network.layers};
   serial.dp = 1;
   serial.tp = 1;
   serial.tensor_parallel = TensorParallel::k1d;

@@ -147,7 +147,9 @@ std::vector<Hypothesis> run_and_ask(const std::string& layout, const PlantedFaul
     train_rank(plan, faulty, results[static_cast<std::size_t>(transport.rank())]);
   });
   const std::string file = testing::TempDir() + "/planted_fault.json";
-  write_file(file, run_file(plan, results, {.backend = "threads"}));
+  RunRecord about;
+  about.backend = "threads";
+  write_file(file, run_file(plan, results, about));
   GapEvidence evidence;
   evidence.traces = read_traced_file(file, 0.0);
   std::remove(file.c_str());

@@ -148,7 +148,7 @@ RC_GTEST_PROP(RandomPrograms, TrainAsOneRankDoes, ()) {
   constexpr int kBlocks = 5;
   TrainingPlan plan;
   plan.network = tiny_transformer(kBlocks);
-  plan.network.tied = one_in(2);
+  plan.network.tied_embeddings = one_in(2);
   plan.program = draw_program();
   RC_ASSERT(!find_fault(plan.program).has_value());
   plan.stage_blocks = draw_stage_blocks(plan.program.stages_per_chain(), kBlocks);

@@ -33,7 +33,7 @@ TEST(ShardedRun, EveryZeroLevelOverPipelinesAndReplicas) {
           plan.optimizer.epsilon = 1e-3F;  // far from the noise of gradients near zero, which Adam would blow up
           plan.optimizer.rate = 0.02F;
           plan.bucket_bytes = 800;
-          plan.network.tied = true;
+          plan.network.tied_embeddings = true;
           expect_equal_to_one_rank(plan, fmt::format("zero={} pp={} dp={}", zero, pipeline_ranks, dp));
         }
       }
@@ -49,7 +49,7 @@ TEST(ShardedRun, TensorParallelLayers) {
           TrainingPlan plan = one_forward_one_backward(pipeline_ranks, 3);
           plan.tp = tp;
           plan.sequence_parallel = sequence_parallel;
-          plan.network.tied = tied;
+          plan.network.tied_embeddings = tied;
           expect_equal_to_one_rank(
               plan, fmt::format("tp={} pp={} sp={} tied={}", tp, pipeline_ranks, sequence_parallel, tied));
         }
@@ -66,7 +66,7 @@ TEST(ShardedRun, ReplicasOfTensorParallelPipelines) {
       plan.tp = 2;
       plan.zero = zero;
       plan.sequence_parallel = sequence_parallel;
-      plan.network.tied = true;
+      plan.network.tied_embeddings = true;
       expect_equal_to_one_rank(plan, fmt::format("dp=2 tp=2 pp=2 zero={} sp={}", zero, sequence_parallel));
     }
   }
@@ -142,7 +142,7 @@ TEST(ShardedRun, TwoCopiesOfTheModelInOppositeDirections) {
       plan.program = two_chains();
       plan.dp = 2;
       plan.zero = zero;
-      plan.network.tied = tied;
+      plan.network.tied_embeddings = tied;
       plan.bucket_bytes = 600;
       EXPECT_EQ(plan.microbatches(), 4);
       expect_equal_to_one_rank(plan, fmt::format("two chains, zero={} tied={}", zero, tied));
@@ -155,7 +155,7 @@ TEST(ShardedRun, LearnsTheText) {
   plan.dp = 2;
   plan.steps = 60;
   plan.micro_batch_size = 4;
-  plan.network.blocks = 2;
+  plan.network.layers = 2;
   plan.stage_blocks = {1, 1};
   plan.optimizer = {.kind = Optimizer::kAdam, .rate = 0.02F};
   const std::vector<double> losses = mean_losses(train_on_threads(plan, {}));

@@ -140,7 +140,7 @@ RankDerivatives differentiate(RankTransport& transport, const NetworkSpec& netwo
   std::iota(members.begin(), members.end(), 0);
   const GridPlace place = form_grid(transport, form, grid, members);
   Sequence<double> layers(
-      build_stage<double>(network, {0, network.blocks, true, true}, {.group = &place.all, .grid = &place}));
+      build_stage<double>(network, {0, network.layers, true, true}, {.group = &place.all, .grid = &place}));
   RankDerivatives found;
   layers.declare(found.list);
   std::vector<double> weights(found.list.size());
@@ -173,7 +173,7 @@ RankDerivatives differentiate(RankTransport& transport, const NetworkSpec& netwo
 // Every so many-th weight of the whole network.
 std::vector<ChosenWeight> some_elements(const NetworkSpec& network, std::size_t every) {
   const TensorGroup alone;
-  Sequence<double> layers(build_stage<double>(network, {0, network.blocks, true, true}, {.group = &alone}));
+  Sequence<double> layers(build_stage<double>(network, {0, network.layers, true, true}, {.group = &alone}));
   ParameterList list;
   layers.declare(list);
   std::vector<ChosenWeight> elements;
@@ -241,9 +241,9 @@ TEST(TensorGrid, RefusesWhatItDoesNotDo) {
   EXPECT_NE(problem("", grid + R"(, "recompute": "selective", "recompute_modules": ["mlp"])").find("attention only"),
             std::string::npos);
   TrainingPlan plan = plan_from_job(grid_job("", grid, 4), {});
-  plan.network.tied = true;
+  plan.network.tied_embeddings = true;
   EXPECT_THROW(check_plan(plan), ConfigError);
-  plan.network.tied = false;
+  plan.network.tied_embeddings = false;
   plan.network.vocab = 35;
   EXPECT_THROW(check_plan(plan), ConfigError);
 }

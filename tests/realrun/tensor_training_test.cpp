@@ -16,6 +16,7 @@
 #include "realrun/network/tensor_grid.hpp"
 #include "realrun/network/tensor_parallel.hpp"
 #include "realrun/transport/threads/thread_transport.hpp"
+#include "tests/realrun/linear_runs.hpp"
 
 namespace flopcast::realrun {
 namespace {
@@ -137,7 +138,7 @@ Build on_line(bool sequence_parallel) {
     const int parts = sequence_parallel ? transport.rank_count() : 1;
     perceptron.input = perceptron.output = rows_of(kTokens, kWidth, sequence_parallel ? transport.rank() : 0, parts);
     perceptron.layers.push_back(column_linear<double>(kFirstLinear, form));
-    perceptron.layers.push_back(std::make_unique<Gelu<double>>());
+    perceptron.layers.push_back(std::make_unique<Activation<double>>(false));
     perceptron.layers.push_back(row_linear<double>(kSecondLinear, form));
     return perceptron;
   };
@@ -151,7 +152,7 @@ Build on_grid(TensorParallel form, const TensorGrid& grid) {
     perceptron.input = grid_cut(first, kTokens, kWidth, kMiddle).input;
     perceptron.output = grid_cut(second, kTokens, kMiddle, kWidth).output;
     perceptron.layers.push_back(grid_linear<double>(kFirstLinear, first));
-    perceptron.layers.push_back(std::make_unique<Gelu<double>>());
+    perceptron.layers.push_back(std::make_unique<Activation<double>>(false));
     perceptron.layers.push_back(grid_linear<double>(kSecondLinear, second));
     return perceptron;
   };

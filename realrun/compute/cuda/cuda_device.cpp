@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -203,15 +202,6 @@ CudaDevice::~CudaDevice() {
   }
 }
 
-void CudaDevice::finish_computation() {
-  try {
-    record(Queue::kCompute)->time();
-  } catch (const EnvironmentError&) {
-    stuck_ = true;
-    throw;
-  }
-}
-
 Ticks CudaDevice::time_of(const Mark& mark) {
   try {
     return mark.moment->time();
@@ -219,10 +209,6 @@ Ticks CudaDevice::time_of(const Mark& mark) {
     stuck_ = true;
     throw;
   }
-}
-
-Buffer CudaDevice::reserve(std::size_t bytes) {
-  return pool_.take(bytes);
 }
 
 Buffer CudaDevice::allocate(std::size_t bytes) {
@@ -238,10 +224,6 @@ void CudaDevice::zero(const Buffer& buffer) {
 
 void CudaDevice::draw(const Draw& draw, const Buffer& to) {
   cuda::draw(draw, floats(to), to.bytes() / sizeof(float), stream(Queue::kCompute));
-}
-
-void CudaDevice::copy(const Buffer& from, const Buffer& to) {
-  copy(Queue::kCompute, from, to);
 }
 
 void CudaDevice::add(const Buffer& from, const Buffer& to) {

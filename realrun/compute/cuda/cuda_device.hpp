@@ -41,11 +41,11 @@ class CudaDevice : public ComputeDevice, public Queues {
   ~CudaDevice() override;
 
   Buffer allocate(std::size_t bytes) override;
-  Buffer reserve(std::size_t bytes) override;
+  Buffer reserve(std::size_t bytes) override { return pool_.take(bytes); }
   std::size_t alignment() const override { return kAlignedFloats; }
   void zero(const Buffer& buffer) override;
   void draw(const Draw& draw, const Buffer& to) override;
-  void copy(const Buffer& from, const Buffer& to) override;
+  void copy(const Buffer& from, const Buffer& to) override { copy(Queue::kCompute, from, to); }
   void add(const Buffer& from, const Buffer& to) override;
   void optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,
                 const std::vector<Buffer>& states, const Buffer& updated) override;
@@ -77,7 +77,7 @@ class CudaDevice : public ComputeDevice, public Queues {
   /// 16 bytes: what products in tf32 and bf16 want to run on tensor cores (cuBLAS, Tensor Core Usage).
   static constexpr std::size_t kAlignedFloats = 4;
 
-  void finish_computation();
+  void finish_computation() { time_of(mark()); }
 
   std::shared_ptr<EventPool> events_;
   std::vector<cudaStream_t> streams_;

@@ -100,30 +100,19 @@ class CudaKernels : public Kernels<float> {
     cuda::add_bias(x.data(), bias, y.data(), extent_of(x), stream());
   }
   void add_up_rows(const Tensor<float>& x, float* sums) override { sum_rows(x, nullptr, sums); }
-  void layer_norm(const Tensor<float>& x, const float* gain, const float* bias, Tensor<float>& normalised,
-                  Tensor<float>& scale, Tensor<float>& y) override {
-    cuda::layer_norm(x.data(), gain, bias, normalised.data(), scale.data(), y.data(), extent_of(x), stream());
+  void norm(const Tensor<float>& x, const float* gain, const float* bias, Tensor<float>& normalised,
+            Tensor<float>& scale, Tensor<float>& y) override {
+    cuda::norm(x.data(), gain, bias, normalised.data(), scale.data(), y.data(), extent_of(x), stream());
   }
-  void layer_norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, const Tensor<float>& scale,
-                                 const float* gain, Tensor<float>& dx) override {
-    cuda::layer_norm_input_gradient(dy.data(), normalised.data(), scale.data(), gain, dx.data(), extent_of(dy),
-                                    stream());
+  void norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, const Tensor<float>& scale,
+                           const float* gain, bool centred, Tensor<float>& dx) override {
+    cuda::norm_input_gradient(dy.data(), normalised.data(), scale.data(), gain, centred, dx.data(), extent_of(dy),
+                              stream());
   }
-  void layer_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain,
-                                  float* bias) override {
+  void norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain,
+                            float* bias) override {
     sum_rows(dy, normalised.data(), gain);
-    sum_rows(dy, nullptr, bias);
-  }
-  void rms_norm(const Tensor<float>& x, const float* gain, Tensor<float>& normalised, Tensor<float>& scale,
-                Tensor<float>& y) override {
-    cuda::rms_norm(x.data(), gain, normalised.data(), scale.data(), y.data(), extent_of(x), stream());
-  }
-  void rms_norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, const Tensor<float>& scale,
-                               const float* gain, Tensor<float>& dx) override {
-    cuda::rms_norm_input_gradient(dy.data(), normalised.data(), scale.data(), gain, dx.data(), extent_of(dy), stream());
-  }
-  void rms_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain) override {
-    sum_rows(dy, normalised.data(), gain);
+    if (bias != nullptr) sum_rows(dy, nullptr, bias);
   }
   void gated_silu(const Tensor<float>& x, Tensor<float>& y) override {
     cuda::gated_silu(x.data(), y.data(), y.size(), stream());

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "realrun/device/arithmetic.hpp"
 #include "realrun/device/device.hpp"

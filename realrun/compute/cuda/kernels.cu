@@ -1,7 +1,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
-#include <cmath>
 #include <cstdint>
 #include <initializer_list>
 
@@ -10,29 +9,6 @@
 namespace flopcast::realrun::cuda {
 
 namespace {
-
-// x times the logistic function of kSlope · (x + kCubic x³), as Gelu of network/layers.hpp has it.
-class GeluPoint {
- public:
-  __device__ explicit GeluPoint(float x) : x_(x) {
-    constexpr float kFar = 60.0F;  // the shares are 0 and 1 there, and the exponential is finite
-    const float power = expf(fminf(kFar, fmaxf(-kFar, -kSlope * (x + kCubic * x * x * x))));
-    share_ = 1.0F / (1.0F + power);
-    rest_ = power * share_;
-  }
-  __device__ float value() const { return x_ * share_; }
-  __device__ float derivative() const {
-    return share_ * (1.0F + x_ * rest_ * kSlope * (1.0F + 3.0F * kCubic * x_ * x_));
-  }
-
- private:
-  static constexpr float kCubic = 0.044715F;
-  static constexpr float kSlope = 1.59576912160573071176F;  // 2·√(2/π)
-
-  float x_;
-  float share_;
-  float rest_;  // 1 - share
-};
 
 // Four at a time, so that a thread loads and stores 16 bytes (CUDA best practices guide, Coalesced Access to Global
 // Memory), and what is left one by one.
@@ -47,74 +23,46 @@ bool is_aligned(const void* address, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
-template <class From, class To>
-std::size_t vectors_in(std::size_t count, std::initializer_list<const From*> inputs, const To* output) {
+template <class To>
+std::size_t vectors_in(std::size_t count, std::initializer_list<const float*> inputs, const To* output) {
   bool aligned = is_aligned(output, sizeof(Vector<To>));
-  for (const From* input : inputs) aligned = aligned && is_aligned(input, sizeof(Vector<From>));
+  for (const float* input : inputs) aligned = aligned && is_aligned(input, sizeof(Vector<float>));
   return aligned ? count / kVector : 0;
 }
 
-// y = function(x)
-template <class To, class Function>
-__global__ void apply(const float* x, To* y, std::size_t count, std::size_t vectors, Function function) {
-  const auto* wide = reinterpret_cast<const Vector<float>*>(x);
-  auto* wide_result = reinterpret_cast<Vector<To>*>(y);
+template <class To, class Function, class... Given>
+__device__ Vector<To> over_parts(Function function, Given... given) {
+  Vector<To> result;
+  for (std::size_t part = 0; part < kVector; ++part) result.values[part] = function(given.values[part]...);
+  return result;
+}
+
+// result = function(inputs)
+template <class To, class Function, class... Inputs>
+__global__ void apply(To* result, std::size_t count, std::size_t vectors, Function function, Inputs... inputs) {
+  auto* wide_result = reinterpret_cast<Vector<To>*>(result);
   for (std::size_t index = first_index(); index < vectors; index += index_stride()) {
-    const Vector<float> given = wide[index];
-    Vector<To> result;
-    for (std::size_t part = 0; part < kVector; ++part) result.values[part] = function(given.values[part]);
-    wide_result[index] = result;
+    wide_result[index] = over_parts<To>(function, reinterpret_cast<const Vector<float>*>(inputs)[index]...);
   }
   for (std::size_t index = vectors * kVector + first_index(); index < count; index += index_stride()) {
-    y[index] = function(x[index]);
+    result[index] = function(inputs[index]...);
   }
 }
 
-// result = function(a, b)
-template <class Function>
-__global__ void apply_to_both(const float* a, const float* b, float* result, std::size_t count, std::size_t vectors,
-                              Function function) {
-  const auto* wide_a = reinterpret_cast<const Vector<float>*>(a);
-  const auto* wide_b = reinterpret_cast<const Vector<float>*>(b);
-  auto* wide_result = reinterpret_cast<Vector<float>*>(result);
-  for (std::size_t index = first_index(); index < vectors; index += index_stride()) {
-    const Vector<float> left = wide_a[index];
-    const Vector<float> right = wide_b[index];
-    Vector<float> both;
-    for (std::size_t part = 0; part < kVector; ++part) {
-      both.values[part] = function(left.values[part], right.values[part]);
-    }
-    wide_result[index] = both;
-  }
-  for (std::size_t index = vectors * kVector + first_index(); index < count; index += index_stride()) {
-    result[index] = function(a[index], b[index]);
-  }
-}
-
-// Threads enough for the vectors, and for what is left of them.
-std::size_t threads_for(std::size_t count, std::size_t vectors) {
-  return std::max(vectors, count - vectors * kVector);
-}
-
-template <class To, class Function>
-void queue_each(const char* name, const float* x, To* y, std::size_t count, cudaStream_t stream, Function function) {
-  const std::size_t vectors = vectors_in<float>(count, {x}, y);
-  queue_over(name, apply<To, Function>, threads_for(count, vectors), stream, x, y, count, vectors, function);
-}
-
-template <class Function>
-void queue_both(const char* name, const float* a, const float* b, float* result, std::size_t count, cudaStream_t stream,
-                Function function) {
-  const std::size_t vectors = vectors_in<float>(count, {a, b}, result);
-  queue_over(name, apply_to_both<Function>, threads_for(count, vectors), stream, a, b, result, count, vectors,
-             function);
+template <class To, class Function, class... Inputs>
+void queue_each(const char* name, To* result, std::size_t count, cudaStream_t stream, Function function,
+                Inputs... inputs) {
+  const std::size_t vectors = vectors_in(count, {inputs...}, result);
+  // Threads enough for the vectors, and for what is left of them.
+  const std::size_t threads = std::max(vectors, count - vectors * kVector);
+  queue_over(name, apply<To, Function, Inputs...>, threads, stream, result, count, vectors, function, inputs...);
 }
 
 struct GeluValue {
-  __device__ float operator()(float x) const { return GeluPoint(x).value(); }
+  __device__ float operator()(float x) const { return GeluPoint<float>(x).value(); }
 };
 struct GeluGradient {
-  __device__ float operator()(float dy, float x) const { return dy * GeluPoint(x).derivative(); }
+  __device__ float operator()(float dy, float x) const { return dy * GeluPoint<float>(x).derivative(); }
 };
 struct Rounded {
   __device__ __nv_bfloat16 operator()(float x) const { return __float2bfloat16_rn(x); }
@@ -139,7 +87,7 @@ void draw(const Draw& draw, float* values, std::size_t count, cudaStream_t strea
 }
 
 void add(const float* a, const float* b, float* sum, std::size_t count, cudaStream_t stream) {
-  queue_both("add", a, b, sum, count, stream, Sum{});
+  queue_each("add", sum, count, stream, Sum{}, a, b);
 }
 
 void add_bias(const float* x, const float* bias, float* y, Extent extent, cudaStream_t stream) {
@@ -147,33 +95,22 @@ void add_bias(const float* x, const float* bias, float* y, Extent extent, cudaSt
 }
 
 void gelu(const float* x, float* y, std::size_t count, cudaStream_t stream) {
-  queue_each("gelu", x, y, count, stream, GeluValue{});
+  queue_each("gelu", y, count, stream, GeluValue{}, x);
 }
 
 void gelu_gradient(const float* dy, const float* x, float* dx, std::size_t count, cudaStream_t stream) {
-  queue_both("gelu_gradient", dy, x, dx, count, stream, GeluGradient{});
+  queue_each("gelu_gradient", dx, count, stream, GeluGradient{}, dy, x);
 }
 
 namespace {
 
-// Without overflow: beyond 60 the shares are 0 and 1.
-__device__ float logistic(float x) {
-  return 1.0F / (1.0F + expf(fminf(60.0F, fmaxf(-60.0F, -x))));
-}
-
 __global__ void gated_silu_pairs(const float* x, float* y, std::size_t count) {
-  for (std::size_t index = first_index(); index < count; index += index_stride()) {
-    const float gate = x[2 * index];
-    y[index] = gate * logistic(gate) * x[2 * index + 1];
-  }
+  for (std::size_t index = first_index(); index < count; index += index_stride()) gated_silu_at(x, y, index);
 }
 
 __global__ void gated_silu_gradient_pairs(const float* dy, const float* x, float* dx, std::size_t count) {
   for (std::size_t index = first_index(); index < count; index += index_stride()) {
-    const float gate = x[2 * index];
-    const float share = logistic(gate);
-    dx[2 * index] = dy[index] * x[2 * index + 1] * share * (1.0F + gate * (1.0F - share));
-    dx[2 * index + 1] = dy[index] * gate * share;
+    gated_silu_gradient_at(dy, x, dx, index);
   }
 }
 
@@ -201,7 +138,7 @@ void copy_rectangle(const float* from, std::size_t from_stride, float* to, std::
 }
 
 void to_bfloat16(const float* x, void* y, std::size_t count, cudaStream_t stream) {
-  queue_each("to_bfloat16", x, static_cast<__nv_bfloat16*>(y), count, stream, Rounded{});
+  queue_each("to_bfloat16", static_cast<__nv_bfloat16*>(y), count, stream, Rounded{}, x);
 }
 
 namespace {
@@ -323,9 +260,11 @@ __global__ void normalise_rows(const float* x, const float* gain, const float* b
   const std::size_t row = blockIdx.x;
   const float* input = x + row * columns;
   const auto width = static_cast<float>(columns);
-  float sum = 0.0F;
-  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) sum += input[column];
-  const float mean = over_block(sum, 0.0F, Sum{}) / width;
+  float mean = 0.0F;
+  if (bias != nullptr) {
+    for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) mean += input[column];
+    mean = over_block(mean, 0.0F, Sum{}) / width;
+  }
   float squares = 0.0F;
   for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
     const float distance = input[column] - mean;
@@ -336,12 +275,12 @@ __global__ void normalise_rows(const float* x, const float* gain, const float* b
   for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
     const float value = (input[column] - mean) * factor;
     normalised[row * columns + column] = value;
-    y[row * columns + column] = gain[column] * value + bias[column];
+    y[row * columns + column] = gain[column] * value + (bias == nullptr ? 0.0F : bias[column]);
   }
 }
 
 __global__ void input_gradient_rows(const float* dy, const float* normalised, const float* scale, const float* gain,
-                                    float* dx, std::size_t columns) {
+                                    bool centred, float* dx, std::size_t columns) {
   const std::size_t row = blockIdx.x;
   const float* given = dy + row * columns;
   const float* value = normalised + row * columns;
@@ -353,7 +292,7 @@ __global__ void input_gradient_rows(const float* dy, const float* normalised, co
     sum += scaled;
     projection += scaled * value[column];
   }
-  sum = over_block(sum, 0.0F, Sum{}) / width;
+  sum = centred ? over_block(sum, 0.0F, Sum{}) / width : 0.0F;
   projection = over_block(projection, 0.0F, Sum{}) / width;
   const float factor = scale[row];
   for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
@@ -363,64 +302,14 @@ __global__ void input_gradient_rows(const float* dy, const float* normalised, co
 
 }  // namespace
 
-void layer_norm(const float* x, const float* gain, const float* bias, float* normalised, float* scale, float* y,
-                Extent extent, cudaStream_t stream) {
-  queue_rows("layer_norm", normalise_rows, extent, stream, x, gain, bias, normalised, scale, y, extent.columns);
+void norm(const float* x, const float* gain, const float* bias, float* normalised, float* scale, float* y,
+          Extent extent, cudaStream_t stream) {
+  queue_rows("norm", normalise_rows, extent, stream, x, gain, bias, normalised, scale, y, extent.columns);
 }
 
-void layer_norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain,
-                               float* dx, Extent extent, cudaStream_t stream) {
-  queue_rows("layer_norm_input_gradient", input_gradient_rows, extent, stream, dy, normalised, scale, gain, dx,
-             extent.columns);
-}
-
-namespace {
-
-// A block a row, as above without the mean.
-__global__ void scale_rows(const float* x, const float* gain, float* normalised, float* scale, float* y,
-                           std::size_t columns) {
-  const std::size_t row = blockIdx.x;
-  const float* input = x + row * columns;
-  float squares = 0.0F;
-  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
-    squares += input[column] * input[column];
-  }
-  const float mean = over_block(squares, 0.0F, Sum{}) / static_cast<float>(columns);
-  const float factor = 1.0F / sqrtf(mean + kEpsilon);
-  if (threadIdx.x == 0) scale[row] = factor;
-  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
-    const float value = input[column] * factor;
-    normalised[row * columns + column] = value;
-    y[row * columns + column] = gain[column] * value;
-  }
-}
-
-__global__ void scaled_gradient_rows(const float* dy, const float* normalised, const float* scale, const float* gain,
-                                     float* dx, std::size_t columns) {
-  const std::size_t row = blockIdx.x;
-  const float* given = dy + row * columns;
-  const float* value = normalised + row * columns;
-  float projection = 0.0F;
-  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
-    projection += given[column] * gain[column] * value[column];
-  }
-  projection = over_block(projection, 0.0F, Sum{}) / static_cast<float>(columns);
-  const float factor = scale[row];
-  for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
-    dx[row * columns + column] = factor * (given[column] * gain[column] - value[column] * projection);
-  }
-}
-
-}  // namespace
-
-void rms_norm(const float* x, const float* gain, float* normalised, float* scale, float* y, Extent extent,
-              cudaStream_t stream) {
-  queue_rows("rms_norm", scale_rows, extent, stream, x, gain, normalised, scale, y, extent.columns);
-}
-
-void rms_norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain, float* dx,
-                             Extent extent, cudaStream_t stream) {
-  queue_rows("rms_norm_input_gradient", scaled_gradient_rows, extent, stream, dy, normalised, scale, gain, dx,
+void norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain, bool centred,
+                         float* dx, Extent extent, cudaStream_t stream) {
+  queue_rows("norm_input_gradient", input_gradient_rows, extent, stream, dy, normalised, scale, gain, centred, dx,
              extent.columns);
 }
 
@@ -614,32 +503,15 @@ void cross_entropy_gradient(const float* probabilities, const int* targets, int 
 
 namespace {
 
-__global__ void sgd_kernel(float rate, float momentum, Update update, float* velocity) {
+__global__ void sgd_kernel(UpdateRule rule, Update update, float* velocity) {
   for (std::size_t index = first_index(); index < update.count; index += index_stride()) {
-    const float speed = momentum * velocity[index] + update.gradients[index];
-    velocity[index] = speed;
-    update.updated[index] = update.weights[index] - rate * speed;
+    update_by_sgd(rule, update, velocity, index);
   }
 }
 
-struct AdamRates {
-  float rate;
-  float beta1;
-  float beta2;
-  float epsilon;
-  float mean_correction;
-  float square_correction;
-};
-
-__global__ void adam_kernel(AdamRates rates, Update update, float* mean, float* square) {
+__global__ void adam_kernel(AdamStep step, Update update, float* mean, float* square) {
   for (std::size_t index = first_index(); index < update.count; index += index_stride()) {
-    const float gradient = update.gradients[index];
-    const float m = rates.beta1 * mean[index] + (1.0F - rates.beta1) * gradient;
-    const float v = rates.beta2 * square[index] + (1.0F - rates.beta2) * gradient * gradient;
-    mean[index] = m;
-    square[index] = v;
-    const float deviation = sqrtf(v / rates.square_correction) + rates.epsilon;
-    update.updated[index] = update.weights[index] - rates.rate * (m / rates.mean_correction) / deviation;
+    step.update(update, mean, square, index);
   }
 }
 
@@ -660,18 +532,11 @@ __global__ void reduce_kernel(Inputs inputs, float* output, std::size_t count, O
 }  // namespace
 
 void sgd(const UpdateRule& rule, const Update& update, float* velocity, cudaStream_t stream) {
-  queue_over("sgd", sgd_kernel, update.count, stream, rule.rate, rule.momentum, update, velocity);
+  queue_over("sgd", sgd_kernel, update.count, stream, rule, update, velocity);
 }
 
 void adam(const UpdateRule& rule, int step, const Update& update, float* mean, float* square, cudaStream_t stream) {
-  const auto exponent = static_cast<float>(step);
-  const AdamRates rates{rule.rate,
-                        rule.beta1,
-                        rule.beta2,
-                        rule.epsilon,
-                        1.0F - std::pow(rule.beta1, exponent),
-                        1.0F - std::pow(rule.beta2, exponent)};
-  queue_over("adam", adam_kernel, update.count, stream, rates, update, mean, square);
+  queue_over("adam", adam_kernel, update.count, stream, AdamStep(rule, step), update, mean, square);
 }
 
 void reduce(const std::vector<const float*>& inputs, bool maximum, float* output, std::size_t count,

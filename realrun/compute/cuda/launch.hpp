@@ -54,12 +54,6 @@ void to_float8(const float* x, Extent extent, Float8Format format, float* scratc
 cudaError_t spin(std::int64_t nanoseconds, cudaStream_t stream);
 
 // See UpdateRule.
-struct Update {
-  const float* weights;
-  const float* gradients;
-  float* updated;
-  std::size_t count;
-};
 void sgd(const UpdateRule& rule, const Update& update, float* velocity, cudaStream_t stream);
 void adam(const UpdateRule& rule, int step, const Update& update, float* mean, float* square, cudaStream_t stream);
 /// Element by element in the order of the inputs, at most kMostInputs; the output may be one of them.
@@ -71,15 +65,11 @@ std::size_t column_scratch(Extent extent);
 /// sums += the rows of x, times the rows of `factor` unless that is null.
 void add_up_rows(const float* x, const float* factor, float* sums, Extent extent, float* scratch, cudaStream_t stream);
 
-// layer norm
-void layer_norm(const float* x, const float* gain, const float* bias, float* normalised, float* scale, float* y,
-                Extent extent, cudaStream_t stream);
-void layer_norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain,
-                               float* dx, Extent extent, cudaStream_t stream);
-void rms_norm(const float* x, const float* gain, float* normalised, float* scale, float* y, Extent extent,
-              cudaStream_t stream);
-void rms_norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain, float* dx,
-                             Extent extent, cudaStream_t stream);
+// norms; those without a bias are not centred
+void norm(const float* x, const float* gain, const float* bias, float* normalised, float* scale, float* y,
+          Extent extent, cudaStream_t stream);
+void norm_input_gradient(const float* dy, const float* normalised, const float* scale, const float* gain, bool centred,
+                         float* dx, Extent extent, cudaStream_t stream);
 
 // embedding
 void look_up(const int* tokens, int first, int count, const float* table, float* rows, Extent extent,

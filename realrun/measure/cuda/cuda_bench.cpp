@@ -13,7 +13,6 @@
 #include "realrun/compute/cuda/gpu.hpp"
 #include "realrun/compute/cuda/matrix_products.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
-#include "realrun/measure/cuda/nccl_messages.hpp"
 #include "realrun/measure/cuda/works.hpp"
 #include "realrun/measure/measure_gpu.hpp"
 
@@ -51,27 +50,34 @@ cudaStream_t new_stream() {
 constexpr std::chrono::seconds kLongestCall{20};
 
 // No destructor may run: whatever is stuck would hold it up. Every sample is in its file by now.
-[[noreturn]] void leave(const std::string& what, std::chrono::milliseconds limit) {
+[[noreturn]] void leave(const std::string& what) {
   std::fputs(fmt::format("\nerror: {}: the GPU does not come back, {} s are over; what was measured before is kept\n",
-                         what, std::chrono::duration_cast<std::chrono::seconds>(limit).count())
+                         what, kLongestCall.count())
                  .c_str(),
              stderr);
   constexpr int kEnvironmentFailed = 4;
   std::_Exit(kEnvironmentFailed);
 }
 
+/// Ends the process when it lives for too long.
+class Guard {
+ public:
+  explicit Guard(const std::string& what) : watchdog_(kLongestCall, [what] { leave(what); }) {}
+
+ private:
+  Watchdog watchdog_;
+};
+
 class GuardedWork : public QueuedWork {
  public:
-  GuardedWork(CallWatchdog& watchdog, std::string what, std::unique_ptr<QueuedWork> work)
-      : watchdog_(watchdog), what_(std::move(what)), work_(std::move(work)) {}
+  GuardedWork(std::string what, std::unique_ptr<QueuedWork> work) : what_(std::move(what)), work_(std::move(work)) {}
 
   QueuedTime run(int times, int neighbours) override {
-    const CallWatchdog::Guard guard(watchdog_, what_, kLongestCall);
+    const Guard guard(what_);
     return work_->run(times, neighbours);
   }
 
  private:
-  CallWatchdog& watchdog_;
   std::string what_;
   std::unique_ptr<QueuedWork> work_;
 };
@@ -79,7 +85,7 @@ class GuardedWork : public QueuedWork {
 class CudaBench : public MeasuredGpu {
  public:
   CudaBench() : info_(open_first_gpu()), library_(load_cublaslt()), stream_(new_stream()), other_(new_stream()) {
-    const CallWatchdog::Guard guard(watchdog_, "the start", kLongestCall);
+    const Guard guard("the start");
     ProductSettings settings;
     settings.tf32 = true;
     products_ = make_cublaslt_products(library_, stream_, settings);
@@ -91,7 +97,7 @@ class CudaBench : public MeasuredGpu {
   CudaBench(const CudaBench&) = delete;
   CudaBench& operator=(const CudaBench&) = delete;
   ~CudaBench() override {
-    const CallWatchdog::Guard guard(watchdog_, "the end", kLongestCall);
+    const Guard guard("the end");
     messages_.reset();
     products_.reset();
     other_products_.reset();
@@ -103,12 +109,12 @@ class CudaBench : public MeasuredGpu {
   const GpuFacts& facts() const override { return facts_; }
 
   PreparedWork prepare(const SampleKey& key) override {
-    const CallWatchdog::Guard guard(watchdog_, key.text(), kLongestCall);
+    const Guard guard(key.text());
     settle("before " + key.text());
     try {
       std::unique_ptr<QueuedWork> work = make(key);
       work->run(1, 1);
-      return {std::make_unique<GuardedWork>(watchdog_, key.text(), std::move(work)), {}};
+      return {std::make_unique<GuardedWork>(key.text(), std::move(work)), {}};
     } catch (const EnvironmentError& error) {
       const std::string refusal = first_line(error.what());
       settle(fmt::format("after {}: {}", key.text(), refusal));
@@ -209,7 +215,6 @@ class CudaBench : public MeasuredGpu {
     }
   }
 
-  CallWatchdog watchdog_{leave};
   GpuInfo info_;
   std::shared_ptr<CublasLt> library_;
   cudaStream_t stream_;

@@ -1,4 +1,4 @@
-#include "realrun/measure/cuda/nccl_messages.hpp"
+#include "realrun/measure/cuda/works.hpp"
 
 #include <algorithm>
 #include <memory>

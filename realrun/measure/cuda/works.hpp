@@ -1,14 +1,23 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "base/text/error.hpp"
 #include "calibrate/device/measurement.hpp"
 #include "realrun/compute/cuda/matrix_products.hpp"
+#include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/measure/measure_gpu.hpp"
+#include "realrun/transport/nccl/nccl_api.hpp"
 
 namespace flopcast::realrun::cuda {
 
@@ -24,25 +33,25 @@ struct Lane {
 /// ones, and finds nothing of them in the cache.
 class Rotation {
  public:
-  Rotation(const Lane& lane, std::size_t cache_bytes) : lane_(lane), cache_bytes_(cache_bytes) {}
+  /// Parts of so many bytes for each repetition, filled with random numbers on the lane's stream. Throws
+  /// EnvironmentError when the lane is too small.
+  Rotation(const Lane& lane, std::size_t cache_bytes, const std::vector<std::size_t>& parts,
+           Factors factors = Factors::kFloat32, bool positive = false);
 
-  /// Asks for a buffer of each repetition; returns where it begins.
-  std::size_t part(std::size_t bytes);
-  /// When all parts are known: fills them, queued on the lane's stream. Throws EnvironmentError when the lane is too
-  /// small.
-  void fill(Factors factors, bool positive);
-
-  template <class Value>
-  Value* at(std::size_t part, int round) const {
-    return reinterpret_cast<Value*>(address(part, round));
+  /// The parts of one repetition, in their order.
+  template <std::size_t kParts>
+  std::array<float*, kParts> of(int round) const {
+    FLOPCAST_CHECK(kParts == starts_.size());
+    std::array<float*, kParts> parts{};
+    std::byte* const slot = memory_ + static_cast<std::size_t>(round) % slots_ * stride_;
+    for (std::size_t part = 0; part < kParts; ++part) parts[part] = reinterpret_cast<float*>(slot + starts_[part]);
+    return parts;
   }
   std::size_t slots() const { return slots_; }
 
  private:
-  std::byte* address(std::size_t part, int round) const;
-
-  Lane lane_;
-  std::size_t cache_bytes_;
+  std::byte* memory_;
+  std::vector<std::size_t> starts_;
   std::size_t stride_ = 0;
   std::size_t slots_ = 0;
 };
@@ -71,9 +80,9 @@ class TimedEvent {
   TimedEvent& operator=(const TimedEvent&) = delete;
   ~TimedEvent();
 
-  void record(cudaStream_t stream);
-  bool reached() const;
-  void hold_up(cudaStream_t stream) const;
+  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  bool reached() const { return has_reached(event_); }
+  void hold_up(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
   /// Both have been reached.
   double seconds_until(const TimedEvent& later) const;
 
@@ -85,7 +94,7 @@ class TimedEvent {
 class Hold {
  public:
   /// Queues a kernel that keeps the stream busy without using the GPU.
-  void begin(cudaStream_t stream) const;
+  void begin(cudaStream_t stream) const { check(spin(nanoseconds_, stream), "spin"); }
   /// Whether there is any sense in trying again with twice the time.
   bool lengthen();
 
@@ -119,6 +128,46 @@ class TimedWork : public QueuedWork {
   TimedEvent neighbour_end_;
   Hold hold_;
   int round_ = 0;
+};
+
+/// Messages between the GPUs of this node over NCCL, all of them driven by one thread. The others' ends wait on their
+/// GPUs until GPU 0 comes to its own: a message begins when GPU 0 is ready for it. Messages are timed on GPU 0's
+/// stream. The first failure ends all of them: every communicator is aborted, and what is asked for then is refused
+/// with the reason. GPU 0 is current after every call, whether it throws or not.
+class NcclMessages {
+ public:
+  explicit NcclMessages(std::unique_ptr<NcclApi> nccl) : nccl_(std::move(nccl)) {}
+  NcclMessages(const NcclMessages&) = delete;
+  NcclMessages& operator=(const NcclMessages&) = delete;
+  ~NcclMessages();
+
+  std::string version() const { return nccl_->version(); }
+  /// Of the first `key.ranks` GPUs, on `key.channels` channels at most where it tells them. Bytes as SampleKind counts
+  /// them, down to whole elements. Makes the group when it is first asked for; one that could not be made is not tried
+  /// again.
+  QueuedWorkload make(const SampleKey& key);
+
+ private:
+  class Ends;
+  struct Member {
+    int gpu = 0;
+    cudaStream_t stream = nullptr;
+    NcclApi::Communicator communicator = nullptr;
+  };
+
+  using GroupName = std::pair<int, int>;  // ranks and channels
+
+  const std::vector<Member>& group_of(int ranks, int channels);
+  void join(std::vector<Member>& members, int channels);
+  void watch(const std::vector<Member>& members, bool late);
+  void throw_if_failed() const;
+  void give_up(const std::string& reason);
+  void abort(const std::vector<Member*>& members);
+
+  std::unique_ptr<NcclApi> nccl_;
+  std::map<GroupName, std::vector<Member>> groups_;
+  std::map<GroupName, std::string> not_made_;  // and why
+  std::string failure_;
 };
 
 }  // namespace flopcast::realrun::cuda

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <numeric>
@@ -49,28 +47,22 @@ void MpiTransport::wait_until(Ready ready, Awaited awaited) {
   }
 }
 
-/// This member's share of one collective, made of messages to each of the others.
-///
-///   reduce-scatter  every member sends the others their parts, and adds up its own in the order of the members
-///   all-gather      every member sends its part to the others
-///   all-reduce      the one, then the other
-///   all-to-all      every member sends the others their parts
-///   broadcast       the root sends to each; a barrier is an all-gather of nothing
-///
-/// Each byte that leaves is one that a ring would send too: 2(n-1)/n·S for an all-reduce. MPI's own collectives may add
-/// up in an order that depends on message size and timing; these give the bits that threads give. Left out: rings and
-/// trees, whose n-1 or log n messages would be fewer than n-1 to each side where groups have hundreds of members.
+/// This member's share of one collective, made of messages to each of the others (CollectivePhase). Each byte that
+/// leaves is one that a ring would send too: 2(n-1)/n·S for an all-reduce. MPI's own collectives may add up in an order
+/// that depends on message size and timing; these give the bits that threads give. Left out: rings and trees, whose n-1
+/// or log n messages would be fewer than n-1 to each side where groups have hundreds of members.
 class GroupOperation {
  public:
   /// Begins it. `tag` is that of the group; messages of one group's operations follow each other in order.
   GroupOperation(MPI_Comm channel, int tag, const Group& group, const Collective& collective)
       : channel_(channel), tag_(tag), group_(group), collective_(collective) {
-    begin();
+    const bool reduces = has_phase(collective.kind, CollectivePhase::kReduce);
+    begin(reduces ? CollectivePhase::kReduce : CollectivePhase::kCollect);
   }
 
   /// Gets on with it as far as messages have arrived; true when it is done. Never waits.
   bool progress() {
-    while (phase_ != Phase::kDone) {
+    while (phase_) {
       std::vector<Message> left;
       for (Message& message : messages_) {
         const bool ended = message.incoming ? has_received(message.request, message.bytes) : has_ended(message.request);
@@ -78,10 +70,10 @@ class GroupOperation {
       }
       messages_ = std::move(left);
       if (!messages_.empty()) return false;
-      const bool reduced = phase_ == Phase::kReduce;
-      phase_ = Phase::kDone;
-      if (reduced) end_reduction();
-      if (reduced && collective_.kind == CollectiveKind::kAllReduce) begin_collection();
+      if (phase_ == CollectivePhase::kReduce) add_up();
+      const bool collects = phase_ == CollectivePhase::kReduce && collective_.kind == CollectiveKind::kAllReduce;
+      phase_ = std::nullopt;
+      if (collects) begin(CollectivePhase::kCollect);
     }
     return true;
   }
@@ -93,128 +85,55 @@ class GroupOperation {
     }
     return ranks;
   }
-  /// By this member, once it is done.
-  std::size_t bytes_sent() const { return bytes_sent_; }
 
  private:
-  enum class Phase { kReduce, kCollect, kDone };
   struct Message {
     MPI_Request request;
     int member;
     bool incoming;
     std::size_t bytes;
   };
-  struct Bytes {
-    std::size_t first;
-    std::size_t count;
-  };
-
-  // Of the whole data: elements stay whole where they are added up.
-  GroupOperation::Bytes part(int member) const {
-    const bool gathers = collective_.kind == CollectiveKind::kAllGather;
-    const std::size_t unit = gathers ? 1 : size_of(collective_.element);
-    const std::size_t bytes = gathers ? collective_.output.bytes() : collective_.input.bytes();
-    const Part elements = part_of(bytes / unit, member, group_.size());
-    return {elements.first * unit, elements.count * unit};
-  }
-  void begin() {
-    const std::size_t size = static_cast<std::size_t>(group_.size());
-    switch (collective_.kind) {
-      case CollectiveKind::kAllReduce:
-        FLOPCAST_CHECK(collective_.input.bytes() == collective_.output.bytes());
-        return begin_reduction();
-      case CollectiveKind::kReduceScatter:
-        FLOPCAST_CHECK(collective_.input.bytes() == collective_.output.bytes() * size);
-        return begin_reduction();
-      case CollectiveKind::kAllGather: {
-        FLOPCAST_CHECK(collective_.output.bytes() == collective_.input.bytes() * size);
-        std::byte* own = collective_.output.address() + part(group_.index).first;
-        if (own != collective_.input.address()) copy_bytes(own, collective_.input.address(), collective_.input.bytes());
-        return begin_collection();
-      }
-      case CollectiveKind::kAllToAll:
-        if (!collective_.sent.empty()) return begin_exchange(collective_.sent, collective_.received);
-        FLOPCAST_CHECK(collective_.input.bytes() == collective_.output.bytes());
-        FLOPCAST_CHECK(collective_.output.bytes() % size == 0);
-        return begin_exchange(equal_parts(), equal_parts());
-      case CollectiveKind::kBroadcast:
-        return begin_broadcast();
-      case CollectiveKind::kBarrier:
-        break;
-    }
-    begin_collection();
-  }
-  void begin_reduction() {
-    phase_ = Phase::kReduce;
-    const Bytes own = part(group_.index);
-    received_.resize(own.count * static_cast<std::size_t>(group_.size() - 1));
-    std::byte* into = received_.data();
+  // With each other member one message each way, unless that is empty on both sides for another reason than a barrier.
+  void begin(CollectivePhase phase) {
+    phase_ = phase;
+    const bool adds_up = phase == CollectivePhase::kReduce;
+    const bool is_barrier = collective_.kind == CollectiveKind::kBarrier;
+    const std::size_t own = arriving(group_, collective_, phase, group_.index).bytes;
+    if (adds_up) received_.resize(own * static_cast<std::size_t>(group_.size() - 1));
+    std::byte* next = received_.data();
     for (int member = 0; member < group_.size(); ++member) {
-      if (member == group_.index) continue;
-      receive(member, into, own.count);
-      into += own.count;
-      const Bytes theirs = part(member);
-      send(member, collective_.input.address() + theirs.first, theirs.count);
+      const ByteRange from = leaving(group_, collective_, phase, member);
+      const ByteRange into = arriving(group_, collective_, phase, member);
+      const std::byte* source = sent_buffer(collective_, phase).address() + from.first;
+      std::byte* target = adds_up ? next : collective_.output.address() + into.first;
+      if (member == group_.index) {
+        FLOPCAST_CHECK(from.bytes == into.bytes);
+        if (!adds_up && source != target) copy_bytes(target, source, into.bytes);
+        continue;
+      }
+      if (adds_up) next += into.bytes;
+      if (into.bytes > 0 || is_barrier) receive(member, target, into.bytes);
+      if (from.bytes > 0 || is_barrier) send(member, source, from.bytes);
     }
   }
-  void end_reduction() {
-    const Bytes own = part(group_.index);
+  // In the order of the members.
+  void add_up() {
+    const ByteRange own = leaving(group_, collective_, CollectivePhase::kReduce, group_.index);
+    const ByteRange sum = arriving(group_, collective_, CollectivePhase::kReduce, group_.index);
     std::vector<const std::byte*> inputs;
     const std::byte* next = received_.data();
     for (int member = 0; member < group_.size(); ++member) {
       const bool is_own = member == group_.index;
       inputs.push_back(is_own ? collective_.input.address() + own.first : next);
-      if (!is_own) next += own.count;
+      if (!is_own) next += own.bytes;
     }
-    const bool stays = collective_.kind == CollectiveKind::kAllReduce;
-    reduce_in_order(inputs, own.count / size_of(collective_.element), collective_.element, collective_.reduction,
-                    collective_.output.address() + (stays ? own.first : 0));
+    reduce_in_order(inputs, own.bytes / size_of(collective_.element), collective_.element, collective_.reduction,
+                    collective_.output.address() + sum.first);
     received_ = {};
-  }
-  void begin_collection() {
-    phase_ = Phase::kCollect;
-    const Bytes own = part(group_.index);
-    for (int member = 0; member < group_.size(); ++member) {
-      if (member == group_.index) continue;
-      const Bytes theirs = part(member);
-      receive(member, collective_.output.address() + theirs.first, theirs.count);
-      send(member, collective_.output.address() + own.first, own.count);
-    }
-  }
-  std::vector<std::size_t> equal_parts() const {
-    const auto members = static_cast<std::size_t>(group_.size());
-    return std::vector<std::size_t>(members, collective_.output.bytes() / members);
-  }
-  void begin_exchange(const std::vector<std::size_t>& sent, const std::vector<std::size_t>& received) {
-    phase_ = Phase::kCollect;
-    const std::byte* from = collective_.input.address();
-    std::byte* into = collective_.output.address();
-    for (int member = 0; member < group_.size(); ++member) {
-      const std::size_t leaving = sent[static_cast<std::size_t>(member)];
-      const std::size_t coming = received[static_cast<std::size_t>(member)];
-      if (member == group_.index) {
-        FLOPCAST_CHECK(leaving == coming);
-        copy_bytes(into, from, coming);
-      } else {
-        if (coming > 0) receive(member, into, coming);
-        if (leaving > 0) send(member, from, leaving);
-      }
-      from += leaving;
-      into += coming;
-    }
-  }
-  void begin_broadcast() {
-    phase_ = Phase::kCollect;
-    const Buffer& data = collective_.output;
-    if (group_.index != collective_.root) return receive(collective_.root, data.address(), data.bytes());
-    for (int member = 0; member < group_.size(); ++member) {
-      if (member != group_.index) send(member, data.address(), data.bytes());
-    }
   }
   void send(int member, const std::byte* from, std::size_t bytes) {
     const int rank = group_.members[static_cast<std::size_t>(member)];
     messages_.push_back({send_bytes(from, bytes, rank, tag_, channel_), member, false, bytes});
-    bytes_sent_ += bytes;
   }
   void receive(int member, std::byte* into, std::size_t bytes) {
     const int rank = group_.members[static_cast<std::size_t>(member)];
@@ -225,10 +144,9 @@ class GroupOperation {
   int tag_;
   Group group_;
   Collective collective_;
-  Phase phase_ = Phase::kDone;
+  std::optional<CollectivePhase> phase_;  // none: it is done
   std::vector<Message> messages_;
   std::vector<std::byte> received_;  // parts to be added up, by member without this one
-  std::size_t bytes_sent_ = 0;
 };
 
 struct MpiTransport::Receive : Pending {
@@ -255,9 +173,8 @@ namespace {
 
 // A group of one: nothing leaves the rank.
 void copy_own(const Collective& collective) {
-  if (collective.output.empty() || collective.input.empty()) return;
-  if (collective.input.address() == collective.output.address()) return;
-  copy_bytes(collective.output.address(), collective.input.address(), collective.output.bytes());
+  if (copies_own(collective))
+    copy_bytes(collective.output.address(), collective.input.address(), collective.output.bytes());
 }
 
 }  // namespace
@@ -311,7 +228,7 @@ void MpiTransport::progress_queue() {
     if (!front.operation->progress()) return;
     front.ran.end = {host_clock()};
     front.done = true;
-    count(front.group, front.collective, *front.operation);
+    traffic_.add(front.group, front.collective);
     queue.pop_front();
   }
 }
@@ -338,13 +255,8 @@ int MpiTransport::tag_of(const MessageKey& key) const {
   return static_cast<int>(number % (static_cast<std::uint64_t>(largest_tag_) + 1));
 }
 
-int MpiTransport::tag_of(const Group& group) const {
-  return group.id % largest_tag_;
-}
-
 void MpiTransport::send(int to, const MessageKey& key, const Buffer& buffer) {
-  traffic_.point_to_point.bytes += buffer.bytes();
-  ++traffic_.point_to_point.messages;
+  traffic_.add_message(buffer.bytes());
   under_way_->sends.push_back({send_bytes(buffer.address(), buffer.bytes(), to, tag_of(key), messages_), buffer});
 }
 
@@ -415,13 +327,7 @@ void MpiTransport::execute(const Group& group, const Collective& collective) {
   wait_until([&] { return running->operation->progress(); },
              [&] { return fmt::format("a collective with {}", list_of(running->operation->awaited())); });
   under_way_->kept = nullptr;
-  count(group, collective, *running->operation);
-}
-
-void MpiTransport::count(const Group& group, const Collective& collective, const GroupOperation& operation) {
-  TrafficCount& entry = traffic_.collectives[{collective.kind, group.axis}];
-  ++entry.messages;
-  entry.bytes += operation.bytes_sent();
+  traffic_.add(group, collective);
 }
 
 void MpiTransport::finish() {
@@ -528,16 +434,6 @@ std::chrono::milliseconds longest_silence(std::chrono::milliseconds patience) {
   return 2 * patience + std::chrono::seconds(1);
 }
 
-[[noreturn]] void give_up(const std::string& whereabouts, std::chrono::milliseconds patience) {
-  constexpr int kEnvironmentFailed = 4;
-  std::fputs(fmt::format("error: {} is stuck: neither a computation nor MPI has come back for {} ms\n", whereabouts,
-                         longest_silence(patience).count())
-                 .c_str(),
-             stderr);
-  std::fflush(stderr);
-  std::_Exit(kEnvironmentFailed);
-}
-
 }  // namespace
 
 void run_mpi(Processes& processes, const MpiOptions& options, const std::function<void(MpiTransport&)>& body) {
@@ -545,14 +441,17 @@ void run_mpi(Processes& processes, const MpiOptions& options, const std::functio
   // Whoever dies from now on has not ended well, whatever came before.
   processes.board().note({});
   try {
-    std::optional<CallLimit> limit(std::in_place, longest_silence(options.patience), [&] {
-      return fmt::format("{} is stuck: MPI has made no channels for {} ms", whereabouts(),
-                         longest_silence(options.patience).count());
-    });
+    std::optional<Watchdog> limit(std::in_place, longest_silence(options.patience), end_saying([&] {
+                                    return fmt::format("{} is stuck: MPI has made no channels for {} ms", whereabouts(),
+                                                       longest_silence(options.patience).count());
+                                  }));
     MpiTransport transport(processes, options.patience);
     limit.reset();
-    const BeatWatchdog watchdog(transport.beats(), longest_silence(options.patience),
-                                [&] { give_up(whereabouts(), options.patience); });
+    const Watchdog watchdog(longest_silence(options.patience), end_saying([&] {
+                              return fmt::format("{} is stuck: neither a computation nor MPI has come back for {} ms",
+                                                 whereabouts(), longest_silence(options.patience).count());
+                            }),
+                            &transport.beats());
     transport.note({});
     body(transport);
     transport.finish();

@@ -80,9 +80,8 @@ class MpiTransport : public RankTransport {
   void wait_for(const Receive& receive);
   bool has_started(const Group& group) const;
   void execute(const Group& group, const Collective& collective);
-  void count(const Group& group, const Collective& collective, const GroupOperation& operation);
   int tag_of(const MessageKey& key) const;
-  int tag_of(const Group& group) const;
+  int tag_of(const Group& group) const { return group.id % largest_tag_; }
   void send_report(int to, std::vector<std::byte> bytes);
   std::vector<std::byte> receive_report(int from, std::size_t size);
   ClockReading ask_for_time(int rank, Ticks (*clock)());

@@ -181,29 +181,6 @@ int ActivityBoard::first_alive() const {
   return 0;
 }
 
-BeatWatchdog::BeatWatchdog(const std::atomic<std::uint64_t>& beats, std::chrono::milliseconds patience,
-                           std::function<void()> bite)
-    : beats_(beats), patience_(patience), bite_(std::move(bite)), thread_([this] { watch(); }) {}
-
-BeatWatchdog::~BeatWatchdog() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    is_over_ = true;
-  }
-  over_.notify_one();
-  thread_.join();
-}
-
-void BeatWatchdog::watch() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  std::uint64_t seen = beats_;
-  while (!over_.wait_for(lock, patience_, [this] { return is_over_; })) {
-    const std::uint64_t now = beats_;
-    if (now == seen) return bite_();
-    seen = now;
-  }
-}
-
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -225,12 +202,13 @@ void catch_termination() {
 
 }  // namespace
 
-CallLimit::CallLimit(std::chrono::milliseconds patience, std::function<std::string()> stuck)
-    : watchdog_(beats_, patience, [stuck = std::move(stuck)] {
-        complain("error: " + stuck());
-        std::fflush(nullptr);
-        std::_Exit(kEnvironmentFailed);
-      }) {}
+std::function<void()> end_saying(std::function<std::string()> stuck) {
+  return [stuck = std::move(stuck)] {
+    complain("error: " + stuck());
+    std::fflush(nullptr);
+    std::_Exit(kEnvironmentFailed);
+  };
+}
 
 namespace {
 
@@ -281,17 +259,17 @@ std::chrono::milliseconds patience_with_starts(std::chrono::milliseconds patienc
   return patience + kFirst + kEach * launched_processes();
 }
 
-// Ranks that lose their patience at the same time would all tell.
+// Ranks give up one after the other: those that lose their patience at the same time would all tell.
 std::chrono::milliseconds in_turn(std::chrono::milliseconds patience, int rank) {
   constexpr int kTurns = 20;
   return patience + std::chrono::milliseconds(50 * (rank % kTurns));
 }
 
-std::function<std::string()> stuck_in(const char* call, std::chrono::milliseconds patience) {
-  return [call, patience] {
+std::function<void()> stuck_in(const char* call, std::chrono::milliseconds patience) {
+  return end_saying([call, patience] {
     return fmt::format("rank {} is stuck in {}: it has waited {} ms for the other processes{}", own_launched_rank(),
                        call, patience.count(), stopped_ranks());
-  };
+  });
 }
 
 }  // namespace
@@ -320,7 +298,7 @@ Processes::Processes(std::chrono::milliseconds patience)
 
 Processes::~Processes() {
   if (!failure_.empty()) return;
-  const CallLimit limit(in_turn(patience_, rank_), stuck_in("MPI_Finalize", patience_));
+  const Watchdog limit(in_turn(patience_, rank_), stuck_in("MPI_Finalize", patience_));
   MPI_Cancel(&hearing_);
   MPI_Wait(&hearing_, MPI_STATUS_IGNORE);
   MPI_Comm_free(&words_);

@@ -3,16 +3,14 @@
 #include <mpi.h>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "realrun/device/device.hpp"
 #include "realrun/transport/transport.hpp"
 
 namespace flopcast::realrun {
@@ -70,42 +68,12 @@ class ActivityBoard {
   std::vector<const Entry*> entries_;  // by rank of the world; null on other machines
 };
 
-/// Looks from a thread of its own whether a counter moves. Waits of a rank have a limit, but only as long as MPI's
-/// calls come back: where those of all ranks do not, nobody else would notice.
-class BeatWatchdog {
- public:
-  /// Calls `bite` once when `beats` has stayed the same for `patience`, from the other thread.
-  BeatWatchdog(const std::atomic<std::uint64_t>& beats, std::chrono::milliseconds patience, std::function<void()> bite);
-  BeatWatchdog(const BeatWatchdog&) = delete;
-  BeatWatchdog& operator=(const BeatWatchdog&) = delete;
-  ~BeatWatchdog();
-
- private:
-  void watch();
-
-  const std::atomic<std::uint64_t>& beats_;
-  std::chrono::milliseconds patience_;
-  std::function<void()> bite_;
-  std::mutex mutex_;
-  std::condition_variable over_;
-  bool is_over_ = false;
-  std::thread thread_;
-};
-
 /// "; rank 2 is stopped" of the ranks on this machine that the system has stopped (SIGSTOP); empty where none is.
 std::string stopped_ranks();
 
-/// Gives the calls of MPI that wait for other processes, and that nobody can call back, a limit: the process ends with
-/// exit code 4 and what `stuck` says when the object lives for longer than `patience`. Ranks give up one after the
-/// other, so that one tells.
-class CallLimit {
- public:
-  CallLimit(std::chrono::milliseconds patience, std::function<std::string()> stuck);
-
- private:
-  const std::atomic<std::uint64_t> beats_ = 0;
-  BeatWatchdog watchdog_;
-};
+/// Ends the process with exit code 4 and what `stuck` says: for a Watchdog over calls of MPI that wait for other
+/// processes, and that nobody can call back.
+std::function<void()> end_saying(std::function<std::string()> stuck);
 
 /// The processes that mpirun or srun started together, and how they end when one of them fails. MPI promises nothing
 /// after a failure, so the way out uses little of it:
@@ -150,7 +118,7 @@ class Processes {
     Initialized();
   };
   std::chrono::milliseconds patience_;
-  std::optional<CallLimit> limit_;  // until all are there
+  std::optional<Watchdog> limit_;  // until all are there
   Initialized initialized_;
   ActivityBoard board_;
   MPI_Comm words_ = MPI_COMM_NULL;  // failures, from whoever has one

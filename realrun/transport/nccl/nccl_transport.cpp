@@ -172,8 +172,7 @@ void NcclTransport::send(int to, const MessageKey& /*key*/, const Buffer& buffer
   queues_.wait(connection.queue, queues_.record(Queue::kCompute));
   if (!buffer.empty()) nccl_.send(buffer, 1, connection.communicator, stream_of_(connection.queue));
   kept_.keep(connection.queue, queues_.record(connection.queue), {buffer});
-  traffic_.point_to_point.bytes += buffer.bytes();
-  ++traffic_.point_to_point.messages;
+  traffic_.add_message(buffer.bytes());
 }
 
 Request NcclTransport::receive(int from, const MessageKey& /*key*/, const Buffer& into) {
@@ -211,9 +210,7 @@ std::shared_ptr<Moment> NcclTransport::execute(Queue queue, const Group& group, 
   const std::lock_guard lock(calling_);
   throw_if_failed();
   if (group.size() <= 1) {
-    const bool moves = !collective.output.empty() && !collective.input.empty() &&
-                       collective.input.address() != collective.output.address();
-    if (moves) queues_.copy(queue, collective.input, collective.output);
+    if (copies_own(collective)) queues_.copy(queue, collective.input, collective.output);
   } else {
     const NcclApi::Communicator communicator = communicators_.at(group.id);
     // One operation of a communicator after the other, whichever queue they are in.
@@ -229,7 +226,7 @@ std::shared_ptr<Moment> NcclTransport::execute(Queue queue, const Group& group, 
     } else {
       nccl_.collect(collective, communicator, stream);
     }
-    count(group, collective);
+    traffic_.add(group, collective);
   }
   std::shared_ptr<Moment> end = queues_.record(queue);
   if (group.size() > 1) last_[communicators_.at(group.id)] = end;
@@ -249,38 +246,6 @@ void NcclTransport::all_to_all(const Group& group, const Collective& collective,
   nccl_.end_group();
 }
 
-// What a bandwidth-optimal algorithm sends, see SentTraffic; NCCL may take another.
-void NcclTransport::count(const Group& group, const Collective& collective) {
-  const auto others = static_cast<std::size_t>(group.size() - 1);
-  std::size_t bytes = 0;
-  switch (collective.kind) {
-    case CollectiveKind::kAllReduce: {
-      const std::size_t element = size_of(collective.element);
-      const std::size_t elements = collective.input.bytes() / element;
-      const std::size_t own = part_of(elements, group.index, group.size()).count;
-      bytes = (own * others + elements - own) * element;
-      break;
-    }
-    case CollectiveKind::kReduceScatter:
-      bytes = others * collective.output.bytes();
-      break;
-    case CollectiveKind::kAllGather:
-      bytes = others * collective.input.bytes();
-      break;
-    case CollectiveKind::kAllToAll:
-      bytes = others * (collective.output.bytes() / group.members.size());
-      break;
-    case CollectiveKind::kBroadcast:
-      bytes = group.index == collective.root ? others * collective.output.bytes() : 0;
-      break;
-    case CollectiveKind::kBarrier:
-      break;
-  }
-  TrafficCount& entry = traffic_.collectives[{collective.kind, group.axis}];
-  ++entry.messages;
-  entry.bytes += bytes;
-}
-
 void NcclTransport::note(const Activity& activity) {
   throw_if_failed();
   const std::lock_guard lock(mutex_);
@@ -298,10 +263,6 @@ void NcclTransport::wait_on_host(const std::shared_ptr<Moment>& moment) {
   // It has come, and so this returns; a log of who waits for whom learns it.
   moment->time();
   throw_if_failed();
-}
-
-void NcclTransport::throw_if_failed() const {
-  if (failed_) throw Aborted(failure());
 }
 
 std::string NcclTransport::failure() const {
@@ -362,10 +323,6 @@ void NcclTransport::abort_all() {
     std::this_thread::sleep_for(kPause);
   }
   for (std::thread& thread : aborts) thread.join();
-}
-
-void NcclTransport::abandon() const {
-  if (options_.abandon) options_.abandon(failure());
 }
 
 // What is wrong, as far as this rank can see; empty when nothing is.

@@ -79,13 +79,16 @@ class NcclTransport : public RankTransport {
   Connection connect_one(int from, int to);
   std::shared_ptr<Moment> execute(Queue queue, const Group& group, const Collective& collective);
   void all_to_all(const Group& group, const Collective& collective, void* stream);
-  void count(const Group& group, const Collective& collective);
   void wait_on_host(const std::shared_ptr<Moment>& moment);
-  void throw_if_failed() const;
+  void throw_if_failed() const {
+    if (failed_) throw Aborted(failure());
+  }
   void watch();
   std::string find_failure();
   void abort_all();
-  void abandon() const;
+  void abandon() const {
+    if (options_.abandon) options_.abandon(failure());
+  }
   std::chrono::steady_clock::time_point failed_at() const;
 
   NcclApi& nccl_;

@@ -5,13 +5,166 @@
 #include <algorithm>
 #include <exception>
 #include <new>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "base/text/error.hpp"
 
 namespace flopcast::realrun {
+
+class Rendezvous {
+ public:
+  std::condition_variable changed;
+  std::vector<int> present;                  // ranks that have arrived in this round
+  std::array<std::vector<Offer>, 2> offers;  // of this round and the one before, by member
+  std::array<std::size_t, 2> seen{};         // by so many members
+  std::uint64_t round = 0;
+};
+
+ThreadHub::ThreadHub(int ranks, std::chrono::milliseconds patience, const std::atomic<int>* interruption)
+    : patience_(patience),
+      interruption_(interruption),
+      mailboxes_(static_cast<std::size_t>(ranks)),
+      mail_arrived_(static_cast<std::size_t>(ranks)),
+      activities_(static_cast<std::size_t>(ranks)) {}
+
+ThreadHub::~ThreadHub() = default;
+
+// Sleeps in short pieces: ThreadSanitizer of GCC 12 knows waits by the system clock only, and that clock may jump.
+template <class Ready>
+void ThreadHub::wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& wake, int rank,
+                           const std::string& awaited, Ready ready) {
+  using Steady = std::chrono::steady_clock;
+  constexpr auto kPiece = std::chrono::milliseconds(100);
+  const auto deadline = Steady::now() + patience_;
+  while (!ready()) {
+    throw_if_lost_locked(rank);
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Steady::now());
+    if (left.count() <= 0) {
+      abort_locked(fmt::format("rank {} is stuck in {}: it has waited {} ms for {}", rank,
+                               to_string(activities_[static_cast<std::size_t>(rank)]), patience_.count(), awaited));
+      throw Aborted(failure_);
+    }
+    wake.wait_until(lock, std::chrono::system_clock::now() + std::min(kPiece, left));
+  }
+}
+
+void ThreadHub::put(int from, int to, const MessageKey& key, Parcel parcel) {
+  const auto index = static_cast<std::size_t>(to);
+  const std::lock_guard lock(mutex_);
+  mailboxes_.at(index)[{from, key}].push_back(std::move(parcel));
+  mail_arrived_[index].notify_all();
+}
+
+Parcel ThreadHub::take(int from, int to, const MessageKey& key) {
+  const auto index = static_cast<std::size_t>(to);
+  std::unique_lock lock(mutex_);
+  std::deque<Parcel>& messages = mailboxes_.at(index)[{from, key}];
+  if (messages.empty()) {
+    const std::string awaited = fmt::format("{} from rank {}, which is in {}", to_string(key), from,
+                                            to_string(activities_[static_cast<std::size_t>(from)]));
+    wait_until(lock, mail_arrived_[index], to, awaited, [&] { return !messages.empty(); });
+  }
+  Parcel parcel = std::move(messages.front());
+  messages.pop_front();
+  if (messages.empty()) mailboxes_[index].erase({from, key});
+  return parcel;
+}
+
+Rendezvous& ThreadHub::rendezvous(int group) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Rendezvous>& point = rendezvous_[group];
+  if (point == nullptr) point = std::make_unique<Rendezvous>();
+  return *point;
+}
+
+std::string ThreadHub::missing_members(const Group& group, const Rendezvous& point) const {
+  std::string missing;
+  for (const int member : group.members) {
+    if (std::find(point.present.begin(), point.present.end(), member) != point.present.end()) continue;
+    missing += fmt::format("{}rank {}, which is in {}", missing.empty() ? "" : ", ", member,
+                           to_string(activities_[static_cast<std::size_t>(member)]));
+  }
+  return missing;
+}
+
+std::vector<Offer> ThreadHub::meet(Rendezvous& point, const Group& group, int rank, const Offer& offer) {
+  std::size_t place = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    // A member that is quicker may be in the next round already, but not in the one after that.
+    place = point.round % point.offers.size();
+    point.offers[place].resize(group.members.size());
+    point.offers[place][static_cast<std::size_t>(group.index)] = offer;
+  }
+  gather(point, group, rank);
+  const std::lock_guard lock(mutex_);
+  std::vector<Offer> offers = point.offers[place];
+  // The buffers would be kept alive until the group meets again, which may be never.
+  if (++point.seen[place] == offers.size()) {
+    point.offers[place].clear();
+    point.seen[place] = 0;
+  }
+  return offers;
+}
+
+void ThreadHub::gather(Rendezvous& point, const Group& group, int rank) {
+  std::unique_lock lock(mutex_);
+  point.present.push_back(rank);
+  if (point.present.size() == group.members.size()) {
+    point.present.clear();
+    ++point.round;
+    point.changed.notify_all();
+    return;
+  }
+  const std::uint64_t round = point.round;
+  // Who is missing may change while waiting; the first to give up tells what it saw when it began.
+  const std::string awaited = fmt::format("a collective with {}", missing_members(group, point));
+  wait_until(lock, point.changed, rank, awaited, [&] { return point.round != round; });
+}
+
+void ThreadHub::note(int rank, const Activity& activity) {
+  const std::lock_guard lock(mutex_);
+  activities_.at(static_cast<std::size_t>(rank)) = activity;
+  throw_if_lost_locked(rank);
+}
+
+void ThreadHub::throw_if_lost_locked(int rank) {
+  const int signal = interruption_ == nullptr ? 0 : interruption_->load();
+  if (signal != 0) {
+    abort_locked(fmt::format("stopped by signal {} while rank {} was in {}", signal, rank,
+                             to_string(activities_[static_cast<std::size_t>(rank)])));
+  }
+  if (aborted_) throw Aborted(failure_);
+}
+
+std::string ThreadHub::activity_of(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return to_string(activities_.at(static_cast<std::size_t>(rank)));
+}
+
+void ThreadHub::abort_locked(const std::string& message) {
+  if (aborted_) return;
+  aborted_ = true;
+  failure_ = message;
+  for (std::condition_variable& wake : mail_arrived_) wake.notify_all();
+  for (const auto& [group, point] : rendezvous_) point->changed.notify_all();
+}
+
+void ThreadHub::abort(const std::string& message) {
+  const std::lock_guard lock(mutex_);
+  abort_locked(message);
+}
+
+std::string ThreadHub::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void ThreadHub::throw_if_aborted() const {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) throw Aborted(failure_);
+}
 
 namespace {
 
@@ -49,8 +202,7 @@ struct ThreadTransport::Receive : Pending {
 void ThreadTransport::send(int to, const MessageKey& key, const Buffer& buffer) {
   {
     const std::lock_guard lock(mutex_);
-    traffic_.point_to_point.bytes += buffer.bytes();
-    ++traffic_.point_to_point.messages;
+    traffic_.add_message(buffer.bytes());
   }
   hub_.put(rank_, to, key, {buffer, queues_.record(Queue::kCompute)});
 }
@@ -157,8 +309,7 @@ void ThreadTransport::execute(Started& started) {
 std::shared_ptr<Moment> ThreadTransport::execute(Queue queue, const Group& group, const Offer& offer) {
   const Collective& collective = offer.collective;
   if (group.size() <= 1) {
-    if (!collective.output.empty() && collective.input.address() != collective.output.address() &&
-        !collective.input.empty()) {
+    if (copies_own(collective)) {
       queues_.wait(queue, offer.ready);
       queues_.copy(queue, collective.input, collective.output);
     }
@@ -178,11 +329,9 @@ std::shared_ptr<Moment> ThreadTransport::execute(Queue queue, const Group& group
     return members;
   };
   std::vector<Offer> members = meet_at(offer.ready);
-  std::size_t sent = first_phase(queue, members, group, collective);
-  if (collective.kind == CollectiveKind::kAllReduce) {
-    members = meet_at(queues_.record(queue));
-    sent += collect_parts(queue, members, group, collective);
-  }
+  if (has_phase(collective.kind, CollectivePhase::kReduce)) reduce(queue, members, group);
+  if (collective.kind == CollectiveKind::kAllReduce) members = meet_at(queues_.record(queue));
+  if (has_phase(collective.kind, CollectivePhase::kCollect)) collect(queue, members, group);
   members = meet_at(queues_.record(queue));
   std::shared_ptr<Moment> end = queues_.record(queue);
   std::vector<Buffer> used;
@@ -192,105 +341,37 @@ std::shared_ptr<Moment> ThreadTransport::execute(Queue queue, const Group& group
   }
   kept_.keep(queue, end, std::move(used));
   const std::lock_guard lock(mutex_);
-  TrafficCount& entry = traffic_.collectives[{collective.kind, group.axis}];
-  ++entry.messages;
-  entry.bytes += sent;
+  traffic_.add(group, collective);
   return end;
 }
 
-// Returns the bytes this member reads of the others' memory, which are as many as it sends: with n members and S bytes
-// (n-1)/n·S for the reduction of its own part, and as much for the collection of the others' parts.
-std::size_t ThreadTransport::first_phase(Queue queue, const std::vector<Offer>& members, const Group& group,
-                                         const Collective& collective) {
-  const std::size_t others = members.size() - 1;
-  const auto index = static_cast<std::size_t>(group.index);
-  const auto reduce = [&](std::size_t offset, std::size_t bytes, const Buffer& output) {
-    if (bytes == 0) return;
-    std::vector<Buffer> inputs;
-    for (const Offer& member : members) inputs.push_back(member.collective.input.slice(offset, bytes));
-    queues_.reduce(queue, inputs, collective.element, collective.reduction, output);
-  };
-  switch (collective.kind) {
-    case CollectiveKind::kAllReduce: {
-      const std::size_t element = size_of(collective.element);
-      const Part own = part_of(collective.input.bytes() / element, group.index, group.size());
-      const std::size_t bytes = own.count * element;
-      reduce(own.first * element, bytes, collective.output.slice(own.first * element, bytes));
-      return bytes * others;
-    }
-    case CollectiveKind::kReduceScatter: {
-      const std::size_t bytes = collective.output.bytes();
-      FLOPCAST_CHECK(collective.input.bytes() == bytes * members.size());
-      reduce(index * bytes, bytes, collective.output);
-      return bytes * others;
-    }
-    case CollectiveKind::kAllGather: {
-      const std::size_t bytes = collective.input.bytes();
-      FLOPCAST_CHECK(collective.output.bytes() == bytes * members.size());
-      for (std::size_t other = 0; other < members.size(); ++other) {
-        const Buffer target = collective.output.slice(other * bytes, bytes);
-        // A member's input may be its own part of its output.
-        const Buffer& theirs = members[other].collective.input;
-        if (target.address() != theirs.address()) queues_.copy(queue, theirs, target);
-      }
-      return bytes * others;
-    }
-    case CollectiveKind::kAllToAll: {
-      if (!collective.sent.empty()) return take_parts(queue, members, index, collective);
-      FLOPCAST_CHECK(collective.input.bytes() == collective.output.bytes());
-      FLOPCAST_CHECK(collective.output.bytes() % members.size() == 0);
-      const std::size_t part = collective.output.bytes() / members.size();
-      for (std::size_t other = 0; other < members.size(); ++other) {
-        queues_.copy(queue, members[other].collective.input.slice(index * part, part),
-                     collective.output.slice(other * part, part));
-      }
-      return part * others;
-    }
-    case CollectiveKind::kBroadcast: {
-      if (group.index == collective.root) return others * collective.output.bytes();
-      queues_.copy(queue, members.at(static_cast<std::size_t>(collective.root)).collective.output, collective.output);
-      return 0;
-    }
-    case CollectiveKind::kBarrier:
-      break;
+// A member reads as much of the others' memory as it sends.
+void ThreadTransport::reduce(Queue queue, const std::vector<Offer>& members, const Group& group) {
+  const Collective& own = members[static_cast<std::size_t>(group.index)].collective;
+  std::vector<Buffer> inputs;
+  for (int member = 0; member < group.size(); ++member) {
+    const Collective& theirs = members[static_cast<std::size_t>(member)].collective;
+    const ByteRange part = leaving(group_of_member(group, member), theirs, CollectivePhase::kReduce, group.index);
+    if (part.bytes == 0) return;
+    inputs.push_back(theirs.input.slice(part.first, part.bytes));
   }
-  return 0;
+  const ByteRange sum = arriving(group, own, CollectivePhase::kReduce, group.index);
+  queues_.reduce(queue, inputs, own.element, own.reduction, own.output.slice(sum.first, sum.bytes));
 }
 
-// An all-to-all of parts of any size. Returns what this member sends.
-std::size_t ThreadTransport::take_parts(Queue queue, const std::vector<Offer>& members, std::size_t index,
-                                        const Collective& collective) {
-  std::size_t into = 0;
-  std::size_t sent = 0;
-  for (std::size_t other = 0; other < members.size(); ++other) {
-    const Collective& theirs = members[other].collective;
-    const std::size_t bytes = collective.received[other];
-    FLOPCAST_CHECK(theirs.sent.at(index) == bytes);
-    const auto own = theirs.sent.begin() + static_cast<std::ptrdiff_t>(index);
-    const std::size_t from = std::accumulate(theirs.sent.begin(), own, std::size_t{0});
-    if (bytes > 0) queues_.copy(queue, theirs.input.slice(from, bytes), collective.output.slice(into, bytes));
-    into += bytes;
-    if (other != index) sent += collective.sent[other];
+void ThreadTransport::collect(Queue queue, const std::vector<Offer>& members, const Group& group) {
+  const Collective& own = members[static_cast<std::size_t>(group.index)].collective;
+  for (int member = 0; member < group.size(); ++member) {
+    const Collective& theirs = members[static_cast<std::size_t>(member)].collective;
+    const ByteRange from = leaving(group_of_member(group, member), theirs, CollectivePhase::kCollect, group.index);
+    const ByteRange into = arriving(group, own, CollectivePhase::kCollect, member);
+    FLOPCAST_CHECK(from.bytes == into.bytes);
+    if (into.bytes == 0) continue;
+    const Buffer source = sent_buffer(theirs, CollectivePhase::kCollect).slice(from.first, from.bytes);
+    const Buffer target = own.output.slice(into.first, into.bytes);
+    // A member's input may be its own part of its output.
+    if (source.address() != target.address()) queues_.copy(queue, source, target);
   }
-  return sent;
-}
-
-// The second half of an all-reduce: everybody's part of the output.
-std::size_t ThreadTransport::collect_parts(Queue queue, const std::vector<Offer>& members, const Group& group,
-                                           const Collective& collective) {
-  const std::size_t element = size_of(collective.element);
-  std::size_t read = 0;
-  for (int other = 0; other < group.size(); ++other) {
-    if (other == group.index) continue;
-    const Part part = part_of(collective.input.bytes() / element, other, group.size());
-    const std::size_t bytes = part.count * element;
-    if (bytes == 0) continue;
-    const Buffer& theirs = members[static_cast<std::size_t>(other)].collective.output;
-    queues_.copy(queue, theirs.slice(part.first * element, bytes),
-                 collective.output.slice(part.first * element, bytes));
-    read += bytes;
-  }
-  return read;
 }
 
 namespace {

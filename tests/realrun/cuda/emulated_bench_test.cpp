@@ -20,7 +20,6 @@
 #include "base/text/error.hpp"
 #include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/measure/cuda/bench_kernels.hpp"
-#include "realrun/measure/cuda/nccl_messages.hpp"
 #include "realrun/measure/cuda/works.hpp"
 #include "realrun/measure/measure_gpu.hpp"
 #include "tests/realrun/emulated_cuda/emulation.hpp"
@@ -169,18 +168,14 @@ TEST_F(EmulatedBench, ProductsHaveTheLayoutsOfALinear) {
 TEST_F(EmulatedBench, BuffersRotateThroughMoreThanTheCache) {
   constexpr std::size_t kCache = 300'000;
   constexpr std::size_t kBytes = 40'000;
-  cuda::Rotation rotation(lane(), kCache);
-  const std::size_t part = rotation.part(kBytes);
-  rotation.fill(Factors::kFloat32, false);
+  const cuda::Rotation rotation(lane(), kCache, {kBytes});
   EXPECT_GT(rotation.slots() * kBytes, 2 * kCache);
-  std::set<const std::byte*> places;
+  std::set<const float*> places;
   for (std::size_t round = 0; round < 2 * rotation.slots(); ++round) {
-    places.insert(rotation.at<std::byte>(part, static_cast<int>(round)));
+    places.insert(rotation.of<1>(static_cast<int>(round)).front());
   }
   EXPECT_EQ(places.size(), rotation.slots());
-  cuda::Rotation large(lane(1000), kCache);
-  large.part(kBytes);
-  EXPECT_THROW(large.fill(Factors::kFloat32, false), EnvironmentError);
+  EXPECT_THROW(cuda::Rotation(lane(1000), kCache, {kBytes}), EnvironmentError);
 }
 
 TEST_F(EmulatedBench, CopiesCopy) {

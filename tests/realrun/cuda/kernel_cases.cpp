@@ -343,20 +343,19 @@ void check_layer_norm(const KernelsUnderTest& test) {
     auto normalised = with.poisoned(rows, columns);
     auto scale = with.poisoned(rows, 1);
     auto y = with.poisoned(rows, columns);
-    host().layer_norm(x.host, gain.host.data(), bias.host.data(), normalised.host, scale.host, y.host);
-    test.kernels.layer_norm(x.device, gain.device.data(), bias.device.data(), normalised.device, scale.device,
-                            y.device);
+    host().norm(x.host, gain.host.data(), bias.host.data(), normalised.host, scale.host, y.host);
+    test.kernels.norm(x.device, gain.device.data(), bias.device.data(), normalised.device, scale.device, y.device);
     with.expect_equal(y, "LayerNorm", test.tolerance);
     with.expect_equal(normalised, "normalised rows", test.tolerance);
     with.expect_equal(scale, "scales", test.tolerance);
     auto dx = with.poisoned(rows, columns);
-    host().layer_norm_input_gradient(dy.host, normalised.host, scale.host, gain.host.data(), dx.host);
-    test.kernels.layer_norm_input_gradient(dy.device, normalised.device, scale.device, gain.device.data(), dx.device);
+    host().norm_input_gradient(dy.host, normalised.host, scale.host, gain.host.data(), true, dx.host);
+    test.kernels.norm_input_gradient(dy.device, normalised.device, scale.device, gain.device.data(), true, dx.device);
     with.expect_equal(dx, "input gradient of LayerNorm", test.tolerance);
     auto of_gain = with.random(1, columns);
     auto of_bias = with.random(1, columns);
-    host().layer_norm_weight_gradient(dy.host, normalised.host, of_gain.host.data(), of_bias.host.data());
-    test.kernels.layer_norm_weight_gradient(dy.device, normalised.device, of_gain.device.data(), of_bias.device.data());
+    host().norm_weight_gradient(dy.host, normalised.host, of_gain.host.data(), of_bias.host.data());
+    test.kernels.norm_weight_gradient(dy.device, normalised.device, of_gain.device.data(), of_bias.device.data());
     with.expect_equal(of_gain, "gradient of gains", test.tolerance);
     with.expect_equal(of_bias, "gradient of biases", test.tolerance);
   }
@@ -373,18 +372,18 @@ void check_rms_norm(const KernelsUnderTest& test) {
     auto normalised = with.poisoned(rows, columns);
     auto scale = with.poisoned(rows, 1);
     auto y = with.poisoned(rows, columns);
-    host().rms_norm(x.host, gain.host.data(), normalised.host, scale.host, y.host);
-    test.kernels.rms_norm(x.device, gain.device.data(), normalised.device, scale.device, y.device);
+    host().norm(x.host, gain.host.data(), nullptr, normalised.host, scale.host, y.host);
+    test.kernels.norm(x.device, gain.device.data(), nullptr, normalised.device, scale.device, y.device);
     with.expect_equal(y, "RMSNorm", test.tolerance);
     with.expect_equal(normalised, "normalised rows", test.tolerance);
     with.expect_equal(scale, "scales", test.tolerance);
     auto dx = with.poisoned(rows, columns);
-    host().rms_norm_input_gradient(dy.host, normalised.host, scale.host, gain.host.data(), dx.host);
-    test.kernels.rms_norm_input_gradient(dy.device, normalised.device, scale.device, gain.device.data(), dx.device);
+    host().norm_input_gradient(dy.host, normalised.host, scale.host, gain.host.data(), false, dx.host);
+    test.kernels.norm_input_gradient(dy.device, normalised.device, scale.device, gain.device.data(), false, dx.device);
     with.expect_equal(dx, "input gradient of RMSNorm", test.tolerance);
     auto of_gain = with.random(1, columns);
-    host().rms_norm_weight_gradient(dy.host, normalised.host, of_gain.host.data());
-    test.kernels.rms_norm_weight_gradient(dy.device, normalised.device, of_gain.device.data());
+    host().norm_weight_gradient(dy.host, normalised.host, of_gain.host.data(), nullptr);
+    test.kernels.norm_weight_gradient(dy.device, normalised.device, of_gain.device.data(), nullptr);
     with.expect_equal(of_gain, "gradient of gains", test.tolerance);
   }
 }

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "realrun/training/train_on_mpi.hpp"
+#include "realrun/training/train.hpp"
 #include "tests/realrun/mpi/under_mpi.hpp"
 
 namespace flopcast::realrun {

@@ -186,49 +186,28 @@ void QueuedKernels::add_up_rows(const Tensor<float>& x, float* sums) {
   });
 }
 
-void QueuedKernels::layer_norm(const Tensor<float>& x, const float* gain, const float* bias, Tensor<float>& normalised,
-                               Tensor<float>& scale, Tensor<float>& y) {
-  FLOPCAST_QUEUE(from = reads(x), g = reads(gain, x.columns()), b = reads(bias, x.columns()), n = writes(normalised),
-                 s = writes(scale), to = writes(y)) {
-    host.layer_norm(from, g, b, n, s, to);
+void QueuedKernels::norm(const Tensor<float>& x, const float* gain, const float* bias, Tensor<float>& normalised,
+                         Tensor<float>& scale, Tensor<float>& y) {
+  FLOPCAST_QUEUE(from = reads(x), g = reads(gain, x.columns()), b = reads(bias, bias == nullptr ? 0 : x.columns()),
+                 n = writes(normalised), s = writes(scale), to = writes(y)) {
+    host.norm(from, g, b, n, s, to);
   });
 }
 
-void QueuedKernels::layer_norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised,
-                                              const Tensor<float>& scale, const float* gain, Tensor<float>& dx) {
-  FLOPCAST_QUEUE(from = reads(dy), n = reads(normalised), s = reads(scale), g = reads(gain, dy.columns()),
+void QueuedKernels::norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised,
+                                        const Tensor<float>& scale, const float* gain, bool centred,
+                                        Tensor<float>& dx) {
+  FLOPCAST_QUEUE(from = reads(dy), n = reads(normalised), s = reads(scale), g = reads(gain, dy.columns()), centred,
                  to = writes(dx)) {
-    host.layer_norm_input_gradient(from, n, s, g, to);
+    host.norm_input_gradient(from, n, s, g, centred, to);
   });
 }
 
-void QueuedKernels::layer_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain,
-                                               float* bias) {
+void QueuedKernels::norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain,
+                                         float* bias) {
   FLOPCAST_QUEUE(from = reads(dy), n = reads(normalised), g = writes(gain, dy.columns()),
-                 b = writes(bias, dy.columns())) {
-    host.layer_norm_weight_gradient(from, n, g, b);
-  });
-}
-
-void QueuedKernels::rms_norm(const Tensor<float>& x, const float* gain, Tensor<float>& normalised, Tensor<float>& scale,
-                             Tensor<float>& y) {
-  FLOPCAST_QUEUE(from = reads(x), g = reads(gain, x.columns()), n = writes(normalised), s = writes(scale),
-                 to = writes(y)) {
-    host.rms_norm(from, g, n, s, to);
-  });
-}
-
-void QueuedKernels::rms_norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised,
-                                            const Tensor<float>& scale, const float* gain, Tensor<float>& dx) {
-  FLOPCAST_QUEUE(from = reads(dy), n = reads(normalised), s = reads(scale), g = reads(gain, dy.columns()),
-                 to = writes(dx)) {
-    host.rms_norm_input_gradient(from, n, s, g, to);
-  });
-}
-
-void QueuedKernels::rms_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain) {
-  FLOPCAST_QUEUE(from = reads(dy), n = reads(normalised), g = writes(gain, dy.columns())) {
-    host.rms_norm_weight_gradient(from, n, g);
+                 b = writes(bias, bias == nullptr ? 0 : dy.columns())) {
+    host.norm_weight_gradient(from, n, g, b);
   });
 }
 

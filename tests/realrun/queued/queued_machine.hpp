@@ -66,17 +66,12 @@ class QueuedKernels : public Kernels<float> {
   void add(const Tensor<float>& a, const Tensor<float>& b, Tensor<float>& sum) override;
   void add_bias(const Tensor<float>& x, const float* bias, Tensor<float>& y) override;
   void add_up_rows(const Tensor<float>& x, float* sums) override;
-  void layer_norm(const Tensor<float>& x, const float* gain, const float* bias, Tensor<float>& normalised,
-                  Tensor<float>& scale, Tensor<float>& y) override;
-  void layer_norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, const Tensor<float>& scale,
-                                 const float* gain, Tensor<float>& dx) override;
-  void layer_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain,
-                                  float* bias) override;
-  void rms_norm(const Tensor<float>& x, const float* gain, Tensor<float>& normalised, Tensor<float>& scale,
-                Tensor<float>& y) override;
-  void rms_norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, const Tensor<float>& scale,
-                               const float* gain, Tensor<float>& dx) override;
-  void rms_norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain) override;
+  void norm(const Tensor<float>& x, const float* gain, const float* bias, Tensor<float>& normalised,
+            Tensor<float>& scale, Tensor<float>& y) override;
+  void norm_input_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, const Tensor<float>& scale,
+                           const float* gain, bool centred, Tensor<float>& dx) override;
+  void norm_weight_gradient(const Tensor<float>& dy, const Tensor<float>& normalised, float* gain,
+                            float* bias) override;
   void gelu(const Tensor<float>& x, Tensor<float>& y) override;
   void gelu_gradient(const Tensor<float>& dy, const Tensor<float>& x, Tensor<float>& dx) override;
   void gated_silu(const Tensor<float>& x, Tensor<float>& y) override;

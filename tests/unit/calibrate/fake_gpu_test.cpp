@@ -18,6 +18,7 @@
 #include "base/text/error.hpp"
 #include "calibrate/device/build_profile.hpp"
 #include "model/job/read_job.hpp"
+#include "realrun/device/device.hpp"
 #include "realrun/measure/measure_gpu.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/support/folders.hpp"
@@ -395,26 +396,27 @@ TEST(FakeGpu, TimesOfTheHostAreNoTimesOfTheGpu) {
   }
 }
 
-TEST(Watchdog, BarksOnceAtWhatTakesTooLong) {
+TEST(Watchdog, BitesOnceWhenItLivesTooLong) {
   using std::chrono::milliseconds;
-  std::atomic<int> barks{0};
-  std::string told;
+  std::atomic<int> bites{0};
+  for (int round = 0; round < 100; ++round) const realrun::Watchdog dog(milliseconds(60'000), [&] { ++bites; });
+  EXPECT_EQ(bites, 0);
   {
-    CallWatchdog dog([&](const std::string& what, milliseconds limit) {
-      told = what + " " + std::to_string(limit.count());
-      ++barks;
-    });
-    for (int round = 0; round < 100; ++round)
-      const CallWatchdog::Guard guard(dog, "a short call", milliseconds(60'000));
-    EXPECT_EQ(barks, 0);
-    {
-      const CallWatchdog::Guard guard(dog, "a long call", milliseconds(5));
-      while (barks == 0) std::this_thread::sleep_for(milliseconds(1));
-    }
-    const CallWatchdog::Guard guard(dog, "another", milliseconds(60'000));
+    const realrun::Watchdog dog(milliseconds(5), [&] { ++bites; });
+    while (bites == 0) std::this_thread::sleep_for(milliseconds(1));
+    std::this_thread::sleep_for(milliseconds(20));
   }
-  EXPECT_EQ(barks, 1);
-  EXPECT_EQ(told, "a long call 5");
+  EXPECT_EQ(bites, 1);
+}
+
+TEST(Watchdog, IsKeptQuietByBeats) {
+  using std::chrono::milliseconds;
+  std::atomic<std::uint64_t> beats{0};
+  std::atomic<int> bites{0};
+  const realrun::Watchdog dog(
+      milliseconds(1000), [&] { ++bites; }, &beats);
+  for (int beat = 0; beat < 60; ++beat, ++beats) std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_EQ(bites, 0);
 }
 
 TEST(FakeGpu, TheHeadOfTheFileTellsLibrariesAndClocks) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "realrun/measure/measure_cpu.hpp"
+#include "realrun/network/kernels.hpp"
 
 namespace flopcast {
 namespace {
@@ -14,7 +15,7 @@ TEST(Measure, TheProductIsOne) {
   const float a[] = {1, 2, 3, 4, 5, 6};  // 2x3
   const float b[] = {1, 0, 0, 1, 1, 1};  // 3x2
   float c[] = {9, 9, 9, 9};
-  multiply(a, b, c, 2, 2, 3);
+  realrun::multiply<float>({a, 2, 3, 3}, {b, 3, 2, 2}, {c, 2, 2, 2});
   EXPECT_EQ(c[0], 4.0F);
   EXPECT_EQ(c[1], 5.0F);
   EXPECT_EQ(c[2], 10.0F);

@@ -19,13 +19,13 @@ namespace {
 
 NetworkSpec small_network(bool tied) {
   NetworkSpec spec;
-  spec.blocks = 2;
+  spec.layers = 2;
   spec.hidden = 6;
   spec.heads = 2;
   spec.ffn = 10;
   spec.vocab = 7;
   spec.sequence = 4;
-  spec.tied = tied;
+  spec.tied_embeddings = tied;
   return spec;
 }
 
@@ -183,7 +183,7 @@ TEST(NetworkGradients, OfRandomNetworksAgreeToo) {
   for (std::uint64_t seed = 500; seed < 512; ++seed) {
     SCOPED_TRACE(seed);
     NetworkSpec network = random_network(seed);
-    network.blocks = 2;
+    network.layers = 2;
     expect_exact_gradients(network, {1, 1});
   }
 }
