@@ -47,32 +47,15 @@ __device__ void multiply_rows(const float* a, const float* b, int x, int y, floa
   }
 }
 
-// sums += weights · rows: weights of kInner columns, rows a tile of kWidth columns.
-template <int kInner, int kWidth, int kI, int kC>
+// sums += weights · rows, over the kInner rows of a tile of kWidth columns. From weight to weight it is kDown down the
+// sums' columns, and kAlong along what is added up.
+template <int kInner, int kWidth, int kDown, int kAlong, int kI, int kC>
 __device__ void multiply_columns(const float* weights, const float* rows, int x, int y, float (&sums)[kI][kC]) {
   for (int k = 0; k < kInner; ++k) {
     float left[kI];
     float right[kC];
 #pragma unroll
-    for (int i = 0; i < kI; ++i) left[i] = weights[(y + kSide * i) * (kInner + kPad) + k];
-#pragma unroll
-    for (int c = 0; c < kC; ++c) right[c] = rows[k * (kWidth + kPad) + x + kSide * c];
-#pragma unroll
-    for (int i = 0; i < kI; ++i) {
-#pragma unroll
-      for (int c = 0; c < kC; ++c) sums[i][c] += left[i] * right[c];
-    }
-  }
-}
-
-// sums += weightsᵀ · rows, over kInner rows; weights have kOuter columns.
-template <int kInner, int kOuter, int kWidth, int kI, int kC>
-__device__ void multiply_transposed(const float* weights, const float* rows, int x, int y, float (&sums)[kI][kC]) {
-  for (int k = 0; k < kInner; ++k) {
-    float left[kI];
-    float right[kC];
-#pragma unroll
-    for (int i = 0; i < kI; ++i) left[i] = weights[k * (kOuter + kPad) + y + kSide * i];
+    for (int i = 0; i < kI; ++i) left[i] = weights[(y + kSide * i) * kDown + k * kAlong];
 #pragma unroll
     for (int c = 0; c < kC; ++c) right[c] = rows[k * (kWidth + kPad) + x + kSide * c];
 #pragma unroll
@@ -146,7 +129,7 @@ __global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
       for (int c = 0; c < kC; ++c) result[i][c] *= shrink;
     }
     __syncthreads();
-    multiply_columns<kKeys, kWidth>(weights, values, x, y, result);
+    multiply_columns<kKeys, kWidth, kKeys + kPad, 1>(weights, values, x, y, result);
   }
   for (int i = 0; i < kI; ++i) {
     const int query = first_query + y + kSide * i;
@@ -182,17 +165,45 @@ __global__ void project(const float* output, const float* dy, float* projection,
   }
 }
 
-// From the products q · k and dy · v the weight of a key for a query and the gradient of its score.
-__device__ void weigh(float scale, const float* logsumexp, const float* projection, bool seen, float score,
-                      float of_weight, float& weight, float& of_score) {
-  weight = seen ? expf(score * scale - *logsumexp) : 0.0F;
-  of_score = seen ? weight * (of_weight - *projection) : 0.0F;
+/// Tiles of both kernels of the backward pass in shared memory.
+struct GradientTiles {
+  const float* queries;
+  const float* keys;
+  const float* gradients;  // of the output
+  const float* values;
+};
+
+// From the products q · k and dy · v the weights of the tile's keys for its queries, unless they are null, and the
+// gradients of their scores.
+template <int kWidth, int kQueries, int kKeys>
+__device__ void weigh(const GradientTiles& tiles, const Head& head, const GivenRows& given, int first_query,
+                      int first_key, float* weights, float* of_scores) {
+  constexpr int kI = kQueries / kSide;
+  constexpr int kJ = kKeys / kSide;
+  const int x = static_cast<int>(threadIdx.x) % kSide;
+  const int y = static_cast<int>(threadIdx.x) / kSide;
+  float scores[kI][kJ] = {};
+  float of_weights[kI][kJ] = {};
+  multiply_rows<kWidth>(tiles.queries, tiles.keys, x, y, scores);
+  multiply_rows<kWidth>(tiles.gradients, tiles.values, x, y, of_weights);
+#pragma unroll
+  for (int i = 0; i < kI; ++i) {
+    const int query = first_query + y + kSide * i;
+    const Range seen = head.seen_by(query);
+#pragma unroll
+    for (int j = 0; j < kJ; ++j) {
+      const int place = (y + kSide * i) * (kKeys + kPad) + x + kSide * j;
+      const bool sees = seen.has(first_key + x + kSide * j);
+      const float weight = sees ? expf(scores[i][j] * head.scale - given.logsumexp[query]) : 0.0F;
+      if (weights != nullptr) weights[place] = weight;
+      of_scores[place] = sees ? weight * (of_weights[i][j] - given.projection[query]) : 0.0F;
+    }
+  }
 }
 
 template <int kWidth, int kQueries, int kKeys>
 __global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
     key_value_gradient(const float* qkv, Given all, float* dqkv, AttentionSize size) {
-  constexpr int kI = kQueries / kSide;
   constexpr int kJ = kKeys / kSide;
   constexpr int kC = kWidth / kSide;
   FLOPCAST_DYNAMIC_SHARED(memory);
@@ -222,25 +233,11 @@ __global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
       load_tile<kWidth, kQueries>(queries, head.queries, head.stride, first, head.length, head.head_dim);
       load_tile<kWidth, kQueries>(gradients, given.dy, given.dy_stride, first, head.length, head.head_dim);
       __syncthreads();
-      float scores[kI][kJ] = {};
-      float of_weights[kI][kJ] = {};
-      multiply_rows<kWidth>(queries, keys, x, y, scores);
-      multiply_rows<kWidth>(gradients, values, x, y, of_weights);
-#pragma unroll
-      for (int i = 0; i < kI; ++i) {
-        const int query = first + y + kSide * i;
-        const Range seen = head.seen_by(query);
-#pragma unroll
-        for (int j = 0; j < kJ; ++j) {
-          const int place = (y + kSide * i) * (kKeys + kPad) + x + kSide * j;
-          const int key = first_key + x + kSide * j;
-          weigh(head.scale, given.logsumexp + query, given.projection + query, seen.has(key), scores[i][j],
-                of_weights[i][j], weights[place], of_scores[place]);
-        }
-      }
+      weigh<kWidth, kQueries, kKeys>({queries, keys, gradients, values}, head, given, first, first_key, weights,
+                                     of_scores);
       __syncthreads();
-      multiply_transposed<kQueries, kKeys, kWidth>(weights, gradients, x, y, of_values);
-      multiply_transposed<kQueries, kKeys, kWidth>(of_scores, queries, x, y, of_keys);
+      multiply_columns<kQueries, kWidth, 1, kKeys + kPad>(weights, gradients, x, y, of_values);
+      multiply_columns<kQueries, kWidth, 1, kKeys + kPad>(of_scores, queries, x, y, of_keys);
     }
   }
   float* target = dqkv + (any.keys - qkv);
@@ -261,7 +258,6 @@ template <int kWidth, int kQueries, int kKeys>
 __global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
     query_gradient(const float* qkv, Given all, float* dqkv, AttentionSize size) {
   constexpr int kI = kQueries / kSide;
-  constexpr int kJ = kKeys / kSide;
   constexpr int kC = kWidth / kSide;
   FLOPCAST_DYNAMIC_SHARED(memory);
   float* queries = memory;
@@ -283,24 +279,10 @@ __global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
     load_tile<kWidth, kKeys>(keys, head.keys, head.stride, first_key, head.length, head.head_dim);
     load_tile<kWidth, kKeys>(values, head.values(), head.stride, first_key, head.length, head.head_dim);
     __syncthreads();
-    float scores[kI][kJ] = {};
-    float of_weights[kI][kJ] = {};
-    multiply_rows<kWidth>(queries, keys, x, y, scores);
-    multiply_rows<kWidth>(gradients, values, x, y, of_weights);
-#pragma unroll
-    for (int i = 0; i < kI; ++i) {
-      const int query = first_query + y + kSide * i;
-      const Range seen = head.seen_by(query);
-#pragma unroll
-      for (int j = 0; j < kJ; ++j) {
-        float weight = 0.0F;
-        const int key = first_key + x + kSide * j;
-        weigh(head.scale, given.logsumexp + query, given.projection + query, seen.has(key), scores[i][j],
-              of_weights[i][j], weight, of_scores[(y + kSide * i) * (kKeys + kPad) + x + kSide * j]);
-      }
-    }
+    weigh<kWidth, kQueries, kKeys>({queries, keys, gradients, values}, head, given, first_query, first_key, nullptr,
+                                   of_scores);
     __syncthreads();
-    multiply_columns<kKeys, kWidth>(of_scores, keys, x, y, of_queries);
+    multiply_columns<kKeys, kWidth, kKeys + kPad, 1>(of_scores, keys, x, y, of_queries);
   }
   float* target = dqkv + (head.queries - qkv);
   for (int i = 0; i < kI; ++i) {
