@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -17,52 +16,43 @@
 namespace flopcast::realrun::cuda {
 
 class CublasLt {
- public:
-  explicit CublasLt(void* library) : library_(library) {
-    find(create, "cublasLtCreate");
-    find(destroy, "cublasLtDestroy");
-    find(version, "cublasLtGetVersion");
-    find(status_text, "cublasLtGetStatusString");
-    find(matmul, "cublasLtMatmul");
-    find(create_description, "cublasLtMatmulDescCreate");
-    find(destroy_description, "cublasLtMatmulDescDestroy");
-    find(describe, "cublasLtMatmulDescSetAttribute");
-    find(create_layout, "cublasLtMatrixLayoutCreate");
-    find(destroy_layout, "cublasLtMatrixLayoutDestroy");
-    find(create_preference, "cublasLtMatmulPreferenceCreate");
-    find(destroy_preference, "cublasLtMatmulPreferenceDestroy");
-    find(prefer, "cublasLtMatmulPreferenceSetAttribute");
-    find(heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  struct Symbol {
+    void* address;
+    template <class Function>
+    operator Function*() const {  // NOLINT(google-explicit-constructor): whatever function it is
+      return reinterpret_cast<Function*>(address);
+    }
+  };
+  Symbol find(const char* name) const {
+    void* const address = dlsym(library_, name);
+    if (address == nullptr) throw EnvironmentError(fmt::format("cuBLASLt has no function {}", name));
+    return {address};
   }
+
+  void* library_;  // stays loaded until the program ends
+
+ public:
+  explicit CublasLt(void* library) : library_(library) {}
 
   void check(cublasStatus_t status, const char* call) const {
     if (status == CUBLAS_STATUS_SUCCESS) return;
     throw EnvironmentError(fmt::format("cuBLASLt: {} failed: {}", call, status_text(status)));
   }
 
-  decltype(&cublasLtCreate) create = nullptr;
-  decltype(&cublasLtDestroy) destroy = nullptr;
-  decltype(&cublasLtGetVersion) version = nullptr;
-  decltype(&cublasLtGetStatusString) status_text = nullptr;
-  decltype(&cublasLtMatmul) matmul = nullptr;
-  decltype(&cublasLtMatmulDescCreate) create_description = nullptr;
-  decltype(&cublasLtMatmulDescDestroy) destroy_description = nullptr;
-  decltype(&cublasLtMatmulDescSetAttribute) describe = nullptr;
-  decltype(&cublasLtMatrixLayoutCreate) create_layout = nullptr;
-  decltype(&cublasLtMatrixLayoutDestroy) destroy_layout = nullptr;
-  decltype(&cublasLtMatmulPreferenceCreate) create_preference = nullptr;
-  decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference = nullptr;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) prefer = nullptr;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
-
- private:
-  template <class Function>
-  void find(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(library_, name));
-    if (function == nullptr) throw EnvironmentError(fmt::format("cuBLASLt has no function {}", name));
-  }
-
-  void* library_;  // stays loaded until the program ends
+  decltype(&cublasLtCreate) create = find("cublasLtCreate");
+  decltype(&cublasLtDestroy) destroy = find("cublasLtDestroy");
+  decltype(&cublasLtGetVersion) version = find("cublasLtGetVersion");
+  decltype(&cublasLtGetStatusString) status_text = find("cublasLtGetStatusString");
+  decltype(&cublasLtMatmul) matmul = find("cublasLtMatmul");
+  decltype(&cublasLtMatmulDescCreate) create_description = find("cublasLtMatmulDescCreate");
+  decltype(&cublasLtMatmulDescDestroy) destroy_description = find("cublasLtMatmulDescDestroy");
+  decltype(&cublasLtMatmulDescSetAttribute) describe = find("cublasLtMatmulDescSetAttribute");
+  decltype(&cublasLtMatrixLayoutCreate) create_layout = find("cublasLtMatrixLayoutCreate");
+  decltype(&cublasLtMatrixLayoutDestroy) destroy_layout = find("cublasLtMatrixLayoutDestroy");
+  decltype(&cublasLtMatmulPreferenceCreate) create_preference = find("cublasLtMatmulPreferenceCreate");
+  decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference = find("cublasLtMatmulPreferenceDestroy");
+  decltype(&cublasLtMatmulPreferenceSetAttribute) prefer = find("cublasLtMatmulPreferenceSetAttribute");
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = find("cublasLtMatmulAlgoGetHeuristic");
 };
 
 std::shared_ptr<CublasLt> load_cublaslt() {

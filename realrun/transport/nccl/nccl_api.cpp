@@ -34,23 +34,7 @@ int operation_of(Reduction reduction) {
 
 class LoadedNccl : public NcclApi {
  public:
-  explicit LoadedNccl(void* library) : library_(library) {
-    find(get_version_, "ncclGetVersion");
-    find(error_text_, "ncclGetErrorString");
-    find(get_id_, "ncclGetUniqueId");
-    find(join_, "ncclCommInitRankConfig");
-    find(begin_group_, "ncclGroupStart");
-    find(end_group_, "ncclGroupEnd");
-    find(send_, "ncclSend");
-    find(receive_, "ncclRecv");
-    find(all_reduce_, "ncclAllReduce");
-    find(reduce_scatter_, "ncclReduceScatter");
-    find(all_gather_, "ncclAllGather");
-    find(broadcast_, "ncclBroadcast");
-    find(error_, "ncclCommGetAsyncError");
-    find(abort_, "ncclCommAbort");
-    find(leave_, "ncclCommDestroy");
-  }
+  explicit LoadedNccl(void* library) : library_(library) {}
 
   std::string version() const override {
     int version = 0;
@@ -128,10 +112,17 @@ class LoadedNccl : public NcclApi {
   void leave(Communicator communicator) override { static_cast<void>(leave_(communicator)); }
 
  private:
-  template <class Function>
-  void find(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(library_, name));
-    if (function == nullptr) throw EnvironmentError(fmt::format("NCCL has no {}: 2.17 or later is needed", name));
+  struct Symbol {
+    void* address;
+    template <class Function>
+    operator Function*() const {  // NOLINT(google-explicit-constructor): whatever function it is
+      return reinterpret_cast<Function*>(address);
+    }
+  };
+  Symbol find(const char* name) const {
+    void* const address = dlsym(library_, name);
+    if (address == nullptr) throw EnvironmentError(fmt::format("NCCL has no {}: 2.17 or later is needed", name));
+    return {address};
   }
 
   void check(Result result, const char* call) const {
@@ -140,21 +131,22 @@ class LoadedNccl : public NcclApi {
   }
 
   void* library_;  // stays loaded until the program ends
-  Result (*get_version_)(int*) = nullptr;
-  const char* (*error_text_)(Result) = nullptr;
-  Result (*get_id_)(NcclId*) = nullptr;
-  Result (*join_)(Communicator*, int, NcclId, int, Config*) = nullptr;
-  Result (*begin_group_)() = nullptr;
-  Result (*end_group_)() = nullptr;
-  Result (*send_)(const void*, std::size_t, int, int, Communicator, Stream) = nullptr;
-  Result (*receive_)(void*, std::size_t, int, int, Communicator, Stream) = nullptr;
-  Result (*all_reduce_)(const void*, void*, std::size_t, int, int, Communicator, Stream) = nullptr;
-  Result (*reduce_scatter_)(const void*, void*, std::size_t, int, int, Communicator, Stream) = nullptr;
-  Result (*all_gather_)(const void*, void*, std::size_t, int, Communicator, Stream) = nullptr;
-  Result (*broadcast_)(const void*, void*, std::size_t, int, int, Communicator, Stream) = nullptr;
-  Result (*error_)(Communicator, Result*) = nullptr;
-  Result (*abort_)(Communicator) = nullptr;
-  Result (*leave_)(Communicator) = nullptr;
+  Result (*get_version_)(int*) = find("ncclGetVersion");
+  const char* (*error_text_)(Result) = find("ncclGetErrorString");
+  Result (*get_id_)(NcclId*) = find("ncclGetUniqueId");
+  Result (*join_)(Communicator*, int, NcclId, int, Config*) = find("ncclCommInitRankConfig");
+  Result (*begin_group_)() = find("ncclGroupStart");
+  Result (*end_group_)() = find("ncclGroupEnd");
+  Result (*send_)(const void*, std::size_t, int, int, Communicator, Stream) = find("ncclSend");
+  Result (*receive_)(void*, std::size_t, int, int, Communicator, Stream) = find("ncclRecv");
+  Result (*all_reduce_)(const void*, void*, std::size_t, int, int, Communicator, Stream) = find("ncclAllReduce");
+  Result (*reduce_scatter_)(const void*, void*, std::size_t, int, int, Communicator,
+                            Stream) = find("ncclReduceScatter");
+  Result (*all_gather_)(const void*, void*, std::size_t, int, Communicator, Stream) = find("ncclAllGather");
+  Result (*broadcast_)(const void*, void*, std::size_t, int, int, Communicator, Stream) = find("ncclBroadcast");
+  Result (*error_)(Communicator, Result*) = find("ncclCommGetAsyncError");
+  Result (*abort_)(Communicator) = find("ncclCommAbort");
+  Result (*leave_)(Communicator) = find("ncclCommDestroy");
 };
 
 }  // namespace
