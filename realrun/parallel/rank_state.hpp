@@ -34,15 +34,16 @@ struct ParallelContext {
   Recording& recording;
   StageCompute& compute;
   UpdateRule optimizer;
-  Group data;     ///< replicas that share the weights, and the states that are cut
-  Group copies;   ///< of the others, those that hold the same cut; of one where all share
-  Group experts;  ///< of `data` those that hold the same experts; without members: all
-  Group node;     ///< with parameter servers: of `data`, those on the same node
-  Group peers;    ///< and those with the same place on the other nodes, each of which serves a part of the parameters
-  std::vector<ServerLink> servers;  ///< on spare hosts
-  double rank_share = 1.0;          ///< of what `peers` reduce, each of them serves so much where there are servers
-  Group tensor;                     ///< ranks that share each layer
-  int zero = 0;          ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too
+  Group data = {};     ///< replicas that share the weights, and the states that are cut
+  Group copies = {};   ///< of the others, those that hold the same cut; of one where all share
+  Group experts = {};  ///< of `data` those that hold the same experts; without members: all
+  Group node = {};     ///< with parameter servers: of `data`, those on the same node
+  Group peers =
+      {};  ///< and those with the same place on the other nodes, each of which serves a part of the parameters
+  std::vector<ServerLink> servers = {};  ///< on spare hosts
+  double rank_share = 1.0;  ///< of what `peers` reduce, each of them serves so much where there are servers
+  Group tensor = {};        ///< ranks that share each layer
+  int zero = 0;             ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too
   bool reshards = true;  ///< with zero 3: weights are let go after a forward pass, and gathered again for the backward
   /// Where the optimizer lives in the host's memory: told how many bytes have gone there, or come back.
   std::function<void(std::size_t)> offloads = {};

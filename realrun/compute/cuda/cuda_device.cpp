@@ -105,8 +105,7 @@ namespace {
 /// for GPUs without memory pools (some virtual ones).
 class OrderedMemory {
  public:
-  OrderedMemory() {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  OrderedMemory() : stream_(new_stream()) {
     int device = 0;
     int supported = 0;
     check(cudaGetDevice(&device), "cudaGetDevice");

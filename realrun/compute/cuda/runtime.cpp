@@ -39,15 +39,11 @@ Ticks between(cudaEvent_t from, cudaEvent_t to, float& milliseconds) {
 
 }  // namespace
 
-namespace {
-
 cudaStream_t new_stream() {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   return stream;
 }
-
-}  // namespace
 
 DeviceClock::DeviceClock() : DeviceClock(new_stream()) {}
 

@@ -10,6 +10,9 @@
 
 namespace flopcast::realrun::cuda {
 
+/// On the current GPU, beside all others.
+cudaStream_t new_stream();
+
 /// Whether the device is past the event. Not being there yet is no error, nor is it left for the next launch to report.
 bool has_reached(cudaEvent_t event);
 

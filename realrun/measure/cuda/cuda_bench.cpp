@@ -39,12 +39,6 @@ int attribute(cudaDeviceAttr which) {
   return value;
 }
 
-cudaStream_t new_stream() {
-  cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-  return stream;
-}
-
 // A call of CUDA or NCCL that takes longer never returns: loading libraries, making communicators and the longest
 // messages take less.
 constexpr std::chrono::seconds kLongestCall{20};

@@ -196,7 +196,7 @@ const std::vector<NcclMessages::Member>& NcclMessages::group_of(int ranks, int c
       Member& member = members[static_cast<std::size_t>(index)];
       member.gpu = index;
       use(index);
-      check(cudaStreamCreateWithFlags(&member.stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      member.stream = new_stream();
     }
     join(members, channels);
   } catch (const EnvironmentError& error) {
