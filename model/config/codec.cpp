@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -85,7 +87,41 @@ OrderedJson schema_of(const FieldInfo& field) {
   return schema;
 }
 
+// In the order of FieldKind.
+constexpr std::array kTypesInFiles = {"integer", "number", "boolean", "string", "array",
+                                      "string",  "string", "object",  "array"};
+
+OrderedJson type_in_file(FieldKind kind, double smallest) {
+  OrderedJson schema = {{"type", kTypesInFiles.at(static_cast<std::size_t>(kind))}};
+  const bool bounded = kind == FieldKind::kWhole || kind == FieldKind::kNumber;
+  if (bounded && smallest > kNoSmallest) schema["minimum"] = static_cast<std::int64_t>(smallest);
+  return schema;
+}
+
+OrderedJson file_schema_of(const FieldInfo& field) {
+  if (field.kind == FieldKind::kObject && field.parts != nullptr) return file_schema_of(field.parts(), field.help);
+  const bool list = field.kind == FieldKind::kList;
+  OrderedJson schema = type_in_file(field.kind, field.smallest);
+  if (list && field.parts == nullptr) schema["items"] = type_in_file(field.elements, field.smallest);
+  if (list && field.parts != nullptr && field.smallest > 0.0) {
+    schema["minItems"] = static_cast<std::int64_t>(field.smallest);
+  }
+  if (!field.help.empty()) schema["description"] = field.help;
+  if (list && field.parts != nullptr) schema["items"] = file_schema_of(field.parts());
+  return schema;
+}
+
 }  // namespace
+
+OrderedJson file_schema_of(const FieldInfos& fields, std::string_view description) {
+  OrderedJson schema = {{"type", "object"}, {"required", OrderedJson::array()}, {"properties", OrderedJson::object()}};
+  for (const FieldInfo* field : fields) {
+    if (!field->later) schema["required"].push_back(field->key);
+    schema["properties"][std::string(field->key)] = file_schema_of(*field);
+  }
+  if (!description.empty()) schema["description"] = description;
+  return schema;
+}
 
 OrderedJson schema_of(const FieldInfos& fields) {
   OrderedJson schema = {{"type", "object"}, {"properties", OrderedJson::object()}, {"additionalProperties", false}};
@@ -140,8 +176,14 @@ bool is_given(ObjectReader& reader, const FieldInfo& field) {
   return false;
 }
 
-void add_value(OrderedJson& object, std::string_view key, OrderedJsonValue value) {
-  if (!value->is_null()) object[std::string(key)] = std::move(*value);
+void add_value(OrderedJson& object, const FieldInfo& field, OrderedJsonValue value) {
+  if (value->is_null() && !field.always) return;
+  if (value->is_null() && field.kind == FieldKind::kList) value = empty_list();
+  object[std::string(field.key)] = std::move(*value);
+}
+
+OrderedJsonValue empty_list() {
+  return OrderedJson::array();
 }
 
 void add_element(OrderedJson& list, OrderedJson&& value) {

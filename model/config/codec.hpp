@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "model/config/document.hpp"
@@ -41,13 +44,16 @@ struct FieldInfo {
   bool required = false;
   std::string_view needed;     ///< required: the help of the complaint; empty: the choices
   std::string_view otherwise;  ///< what an absent key means where that depends on other keys
-  double smallest = 0.0;       ///< of whole numbers
+  double smallest = 0.0;       ///< of numbers; of a list in a file, how many elements there are
   double largest = 0.0;        ///< of whole and other numbers; 0: no bound
   bool above_zero = false;     ///< of quantities
   bool zero_is_none = false;   ///< zero stands for an absent key and is not written
   bool of_gpus = false;        ///< counts on GPUs alone
   bool kept = false;           ///< by the struct: it can be written
-  bool always = false;         ///< written even where it is empty
+  bool always = false;         ///< written without a value too: null, or an empty list
+  bool later = false;          ///< of files: early versions, or many files, are without it
+  unsigned needed_by = 0;      ///< of files: who refuses one without it, a bit each
+  FieldKind elements{};        ///< of a list without parts
   Planning planning = Planning::kGiven;
   Dimension dimension = Dimension::kCount;
   double unit = 1.0;                                ///< of the member, in the dimension's base unit
@@ -82,10 +88,28 @@ struct MemberTraits<ValueType OwnerType::*> {
   using Owner = OwnerType;
   using Value = ValueType;
 };
+template <class OwnerType, class ValueType>
+struct MemberTraits<ValueType (OwnerType::*)() const> {
+  using Owner = OwnerType;
+  using Value = ValueType;
+};
+template <class OwnerType, class ValueType>
+struct MemberTraits<ValueType (*)(const OwnerType&)> {
+  using Owner = OwnerType;
+  using Value = ValueType;
+};
+/// A lambda without captures stands for the function that it is.
+template <class Function>
+requires requires(Function function) {
+  +function;
+}
+struct MemberTraits<Function> : MemberTraits<decltype(+Function())> {};
 template <auto Member>
 using OwnerOf = typename MemberTraits<decltype(Member)>::Owner;
 template <auto Member>
 using ValueOf = typename MemberTraits<decltype(Member)>::Value;
+
+inline constexpr double kNoSmallest = -std::numeric_limits<double>::infinity();
 
 template <class Value>
 inline constexpr bool kIsOptional = false;
@@ -136,6 +160,10 @@ struct Entry {
   Entry& up_to(double largest) { return field.largest = largest, *this; }
   Entry& zero_is_none() { return field.zero_is_none = true, *this; }
   Entry& of_gpus() { return field.of_gpus = true, *this; }
+  Entry& later() { return field.later = true, *this; }
+  Entry& needed_by(unsigned readers) { return field.needed_by |= readers, *this; }
+  Entry& at_least(double smallest) { return field.smallest = smallest, *this; }
+  Entry& any_sign() { return at_least(kNoSmallest); }
   Entry& always() { return field.always = true, *this; }
   Entry& chosen() { return field.planning = Planning::kChosen, *this; }
   Entry& possible() { return field.planning = Planning::kPossible, *this; }
@@ -223,6 +251,16 @@ OrderedJsonValue write_number(const FieldInfo& field, const OwnerOf<Member>& own
   const std::optional<double> number = number_in(owner.*Member);
   if (!number || (field.zero_is_none && *number == 0.0)) return nullptr;
   return *number;
+}
+
+/// A number of any sign.
+template <auto Member>
+Entry<OwnerOf<Member>> number(std::string_view key, std::string_view help = "") {
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
+    // NOLINTNEXTLINE(bugprone-optional-value-conversion): the member may be optional itself
+    if (const auto number = reader.number(field.key)) owner.*Member = *number;
+  };
+  return entry_of<Member>(key, FieldKind::kNumber, help, read, &write_number<Member>).any_sign();
 }
 
 /// A share: above 0, up to `largest`.
@@ -337,6 +375,60 @@ Entry<OwnerOf<Member>> quantity(std::string_view key, Dimension dimension, std::
   return entry;
 }
 
+void add_element(nlohmann::ordered_json& list, nlohmann::ordered_json&& value);
+OrderedJsonValue empty_list();
+
+template <class Value>
+inline constexpr bool kIsList = false;
+template <class Value>
+inline constexpr bool kIsList<std::vector<Value>> = true;
+
+/// The JSON of a number, a truth, a text, an enumerator's name, a list of them, or null where it is absent.
+template <class Value>
+OrderedJsonValue json_of_value(const Value& value) {
+  if constexpr (kIsOptional<Value>) {
+    return value ? json_of_value(*value) : OrderedJsonValue();
+  } else if constexpr (kIsList<Value>) {
+    OrderedJsonValue list = empty_list();
+    for (const auto& element : value) add_element(*list, std::move(*json_of_value(element)));
+    return list;
+  } else if constexpr (std::is_enum_v<Value>) {
+    return name_of(value);
+  } else if constexpr (std::is_integral_v<Value> && !std::is_same_v<Value, bool>) {
+    return static_cast<std::int64_t>(value);
+  } else {
+    return value;
+  }
+}
+
+template <class Value>
+constexpr FieldKind kind_of_value() {
+  if constexpr (kIsOptional<Value>) {
+    return kind_of_value<typename Value::value_type>();
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    return FieldKind::kBoolean;
+  } else if constexpr (std::is_integral_v<Value>) {
+    return FieldKind::kWhole;
+  } else if constexpr (std::is_floating_point_v<Value>) {
+    return FieldKind::kNumber;
+  } else {
+    return kIsList<Value> ? FieldKind::kList : FieldKind::kText;
+  }
+}
+
+/// A key of answers, which is never read: a member, a member function, or a function of the struct.
+template <auto Getter>
+Entry<OwnerOf<Getter>> answer(std::string_view key, std::string_view help = "") {
+  using Owner = OwnerOf<Getter>;
+  using Value = std::decay_t<std::invoke_result_t<decltype(Getter), const Owner&>>;
+  const auto write = [](const FieldInfo&, const Owner& owner) {
+    return json_of_value<Value>(std::invoke(Getter, owner));
+  };
+  Entry<Owner> entry = custom<Owner>(key, kind_of_value<Value>(), help, nullptr, write);
+  if constexpr (kIsList<Value>) entry.field.elements = kind_of_value<typename Value::value_type>();
+  return entry;
+}
+
 template <auto Member, auto Table>
 OrderedJsonValue write_object(const FieldInfo&, const OwnerOf<Member>& owner);
 template <auto Member, auto Table>
@@ -356,9 +448,8 @@ Entry<OwnerOf<Member>> parts(std::string_view key, std::string_view help) {
 
 /// Whether the reader's object has the key; complains where it is required and absent. The key counts as asked for.
 bool is_given(ObjectReader& reader, const FieldInfo& field);
-/// Null JSON is left out.
-void add_value(nlohmann::ordered_json& object, std::string_view key, OrderedJsonValue value);
-void add_element(nlohmann::ordered_json& list, nlohmann::ordered_json&& value);
+/// Null JSON is left out, unless the field is always there.
+void add_value(nlohmann::ordered_json& object, const FieldInfo& field, OrderedJsonValue value);
 [[noreturn]] void fail_unknown_field(std::string_view key);
 
 /// Reads every key that the table can read into `owner`. All keys count as asked for.
@@ -373,7 +464,7 @@ void read_fields(const Fields<Owner>& fields, ObjectReader& reader, Owner& owner
 template <class Owner>
 void add_fields(const Fields<Owner>& fields, const Owner& owner, nlohmann::ordered_json& object) {
   for (const Field<Owner>& field : fields) {
-    if (field.write != nullptr) add_value(object, field.key, field.write(field, owner));
+    if (field.write != nullptr) add_value(object, field, field.write(field, owner));
   }
 }
 /// `Json` stands for a type that is complete where this is called.
@@ -401,8 +492,8 @@ bool read_object(ObjectReader& reader, std::string_view key, const Fields<Owner>
 
 template <auto Member, auto Table>
 OrderedJsonValue write_object(const FieldInfo&, const OwnerOf<Member>& owner) {
-  const auto& part = owner.*Member;
-  if constexpr (kIsOptional<ValueOf<Member>>) {
+  const auto& part = std::invoke(Member, owner);
+  if constexpr (kIsOptional<std::decay_t<decltype(part)>>) {
     return part ? OrderedJsonValue(write_fields(Table(), *part)) : OrderedJsonValue();
   } else {
     return write_fields(Table(), part);
@@ -412,13 +503,34 @@ OrderedJsonValue write_object(const FieldInfo&, const OwnerOf<Member>& owner) {
 template <auto Member, auto Table>
 OrderedJsonValue write_list(const FieldInfo&, const OwnerOf<Member>& owner) {
   OrderedJsonValue list;
-  for (const auto& entry : owner.*Member) add_element(*list, write_fields(Table(), entry));
+  for (const auto& entry : std::invoke(Member, owner)) add_element(*list, write_fields(Table(), entry));
   return list;
 }
 
+/// A struct, or an optional one, that the table reads too.
+template <auto Member, auto Table>
+Entry<OwnerOf<Member>> own_part(std::string_view key, std::string_view help = "") {
+  using Owner = OwnerOf<Member>;
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, Owner& owner) {
+    read_object(reader, field.key, Table(), owner.*Member);
+  };
+  return custom<Owner>(key, FieldKind::kObject, help, read, &write_object<Member, Table>).template of<Table>();
+}
+/// A list of structs that the table reads too; an empty one is not written.
+template <auto Member, auto Table>
+Entry<OwnerOf<Member>> own_parts(std::string_view key, std::string_view help = "") {
+  using Owner = OwnerOf<Member>;
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, Owner& owner) {
+    for (ObjectReader& element : reader.objects(field.key)) {
+      read_fields(Table(), element, (owner.*Member).emplace_back());
+      element.refuse_unknown_keys();
+    }
+  };
+  return custom<Owner>(key, FieldKind::kList, help, read, &write_list<Member, Table>).template of<Table>();
+}
 /// An object whose keys the owner itself keeps.
 template <auto Table>
-auto level(std::string_view key, std::string_view help) {
+auto level(std::string_view key, std::string_view help = "") {
   using Owner = typename TableTraits<std::remove_cvref_t<decltype(Table())>>::Owner;
   const auto read = [](ObjectReader& reader, const FieldInfo& field, Owner& owner) {
     read_object(reader, field.key, Table(), owner);
@@ -441,5 +553,7 @@ const Field<Owner>& field_named(const Fields<Owner>& fields, std::string_view ke
 /// JSON Schema of an object with these fields: numbers, choices, and the texts that are quantities; what depends on
 /// other keys stays words.
 nlohmann::ordered_json schema_of(const FieldInfos& fields);
+/// The same of a file that the program writes: all keys are there but the later ones, and further keys may follow.
+nlohmann::ordered_json file_schema_of(const FieldInfos& fields, std::string_view description = "");
 
 }  // namespace flopcast
