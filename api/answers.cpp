@@ -17,7 +17,7 @@
 #include "reports/result/result_tables.hpp"
 #include "reports/timeline/writers.hpp"
 #include "sim/files/result_file.hpp"
-#include "sim/files/timeline_file.hpp"
+#include "sim/files/run_file.hpp"
 #include "sim/run/run.hpp"
 
 namespace flopcast {

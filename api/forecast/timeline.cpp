@@ -15,7 +15,7 @@
 #include "cli/options/output.hpp"
 #include "planner/tables/tables.hpp"
 #include "reports/timeline/writers.hpp"
-#include "sim/files/timeline_file.hpp"
+#include "sim/files/run_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/run/run.hpp"

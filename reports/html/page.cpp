@@ -22,7 +22,7 @@
 #include "reports/timeline/writers.hpp"
 #include "sim/files/compared_run.hpp"
 #include "sim/files/result_file.hpp"
-#include "sim/files/timeline_file.hpp"
+#include "sim/files/run_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/terms.hpp"
 #include "sim/metrics/metrics.hpp"
@@ -188,7 +188,7 @@ Views views_of_plan(const Json& json, const std::string& file, const ReadFile& r
   for (const Json& entry : ranked) {
     if (views.size() == kMostShown) break;
     const Json result = entry.is_object() ? entry.value("result", Json()) : Json();
-    if (!is_result(result)) {
+    if (!is_called(result, kResultName)) {
       throw ConfigError({fmt::format("ranked.{}", views.size()), "holds no result", file,
                          "expected what `flopcast plan --format json` writes"});
     }
@@ -293,14 +293,13 @@ Json page_view(const std::string& name, const Forecast& forecast) {
 }
 
 Views views_of_result(const Json& json, const std::string& name, const std::string& file, const ReadFile& read_file) {
-  const Json schema = json.is_object() ? json.value("schema", Json()) : Json();
-  if (schema == "flopcast.measurement/1") return views_of_result(run_kept_in(json, file), name, file, read_file);
+  if (is_called(json, "flopcast.measurement/1")) return views_of_result(run_kept_in(json, file), name, file, read_file);
   check_results(json, file);
-  if (is_result(json)) return {view_of(json, name, read_file)};
-  if (is_run(json)) return views_of_run(json, file);
-  if (is_timelines(json)) return views_of_timelines(json, file);
-  if (is_comparison(json)) return views_of_comparison(json, file, read_file);
-  if (schema == "flopcast.plan/1") return views_of_plan(json, file, read_file);
+  if (is_called(json, kResultName)) return {view_of(json, name, read_file)};
+  if (is_called(json, kRunName)) return views_of_run(json, file);
+  if (is_called(json, kTimelinesName)) return views_of_timelines(json, file);
+  if (is_called(json, kComparisonName)) return views_of_comparison(json, file, read_file);
+  if (is_called(json, "flopcast.plan/1")) return views_of_plan(json, file, read_file);
   throw ConfigError({"", fmt::format("{} holds no result that a report shows", file), file,
                      "expected what simulate, plan, compare, timeline or run write with --format json"});
 }

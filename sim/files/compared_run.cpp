@@ -20,7 +20,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kRunName = "flopcast.run/1";
 constexpr const char* kKeptAs = "comparison";  // in the measurement of a run
 
 template <class ValueOf>
@@ -79,15 +78,14 @@ std::vector<RunTerm> run_terms(const RunComparison& run) {
   add("step time", "time_s", "s", [](const Result& result) { return result.iteration.time_s; });
   // Where nothing is flushed, updates come between the actions, and a forecast spreads them over the backward passes.
   const bool asynchronous = run.job.step.program.asynchronous;
-  if (asynchronous) {
-    add("compute and updates, mean of ranks", "compute_s", "s",
-        [](const Result& result) { return result.breakdown.compute_s + result.breakdown.optimizer_s; });
-  } else {
-    add("compute, mean of ranks", "compute_s", "s", [](const Result& result) { return result.breakdown.compute_s; });
-  }
-  if (!asynchronous)
+  add(asynchronous ? "compute and updates, mean of ranks" : "compute, mean of ranks", "compute_s", "s",
+      [asynchronous](const Result& result) {
+        return result.breakdown.compute_s + (asynchronous ? result.breakdown.optimizer_s : 0.0);
+      });
+  if (!asynchronous) {
     add("optimizer, mean of ranks", "optimizer_s", "s",
         [](const Result& result) { return result.breakdown.optimizer_s; });
+  }
   add("exposed pipeline communication", "pp_comm_s", "s",
       [](const Result& result) { return result.breakdown.pp_comm_s; });
   add("exposed data-parallel communication", "dp_comm_s", "s",
@@ -205,7 +203,7 @@ Json run_json(const RunComparison& run) {
 
 SavedRun::Side read_side(const Json& run, const std::string& side, const std::string& file) {
   const auto result = run.find(side);
-  if (result == run.end() || !is_result(*result)) {
+  if (result == run.end() || !is_called(*result, kResultName)) {
     throw ConfigError({side, "is no flopcast.result/1", file, "expected what `flopcast run --format json` writes"});
   }
   SavedRun::Side read;
@@ -254,10 +252,6 @@ std::string write_run(const RunComparison& run) {
   return dumped(run_json(run), 2);
 }
 
-bool is_run(const Json& json) {
-  return json.is_object() && json.value("schema", Json()) == kRunName;
-}
-
 SavedRun read_run(const Json& json, const std::string& file) {
   const auto text_of = [&json](const char* key) {
     return json.contains(key) && json.at(key).is_string() ? json.at(key).get<std::string>() : std::string();
@@ -295,7 +289,7 @@ const Json& run_kept_in(const Json& measurement, const std::string& file) {
                        "nothing"});
   }
   const Json& comparison = measurement.at(kKeptAs);
-  if (!is_run(comparison)) {
+  if (!is_called(comparison, kRunName)) {
     throw ConfigError({kKeptAs, "is no flopcast.run/1", file, "expected what `flopcast run -o` writes"});
   }
   return comparison;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "model/config/document.hpp"
-#include "sim/files/timeline_file.hpp"
+#include "sim/files/run_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/result.hpp"
 #include "sim/metrics/metrics.hpp"
@@ -16,6 +16,8 @@
 #include "sim/timeline.hpp"
 
 namespace flopcast {
+
+inline constexpr const char* kRunName = "flopcast.run/1";
 
 /// Where the times of a run's forecast come from.
 enum class TimesFrom {
@@ -118,8 +120,6 @@ struct SavedRun {
 SavedRun read_run(const nlohmann::ordered_json& json, const std::string& file);
 /// The same of a run that is no file yet.
 SavedRun saved_run(const RunComparison& run);
-/// Whether `json` calls itself a flopcast.run/1.
-bool is_run(const nlohmann::ordered_json& json);
 /// The one that a flopcast.measurement/1 keeps. Throws ConfigError where it keeps none.
 const nlohmann::ordered_json& run_kept_in(const nlohmann::ordered_json& measurement, const std::string& file);
 

@@ -9,6 +9,8 @@
 
 namespace flopcast {
 
+inline constexpr double kSecondsADay = 86'400.0;
+
 /// The answer to a job, as every output format prints it; field for field the schema flopcast.result/1.
 /// Times in seconds, memory in GiB (2^30 bytes), shares between 0 and 1.
 struct IterationResult {
@@ -103,6 +105,8 @@ struct TrainingResult {
   double days = 0.0;
   double gpu_hours = 0.0;
   std::optional<double> cost_usd;
+  std::optional<double> days_low;  ///< of a StepTimeInterval: filled in where a file is written
+  std::optional<double> days_high;
 };
 
 struct SteadyResult {
@@ -242,6 +246,15 @@ struct RunResult {
   std::vector<RunOption> options;
 };
 
+/// The longest chain of work and transfers of a timeline. Times in seconds; the parts sum to total_s.
+struct CriticalPathResult {
+  double total_s = 0.0;
+  int steps = 0;
+  std::vector<NamedSeconds> by_kind;
+  double transfers_s = 0.0;
+  double waiting_s = 0.0;
+};
+
 struct Result {
   IterationResult iteration;
   std::optional<ModelResult> model;  ///< nothing for a layer profile
@@ -258,6 +271,7 @@ struct Result {
   std::optional<NetworkResult> network;
   std::vector<std::string> assumptions;
   std::vector<std::string> warnings;
+  std::optional<CriticalPathResult> critical_path;  ///< where it is asked for
 };
 
 }  // namespace flopcast

@@ -77,7 +77,6 @@ CheckpointTimes memory_times(const Job& job);
 /// The clock of a run of months: whole nanoseconds, 292 years at most.
 using Nanoseconds = std::int64_t;
 inline constexpr double kNanosecond = 1e-9;
-inline constexpr double kSecondsADay = 86'400.0;
 /// Rounded, and no more than the clock can tell.
 Nanoseconds in_nanoseconds(double seconds);
 Nanoseconds in_nanoseconds(Seconds time);

@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "base/text/error.hpp"
+#include "model/config/codec.hpp"
 #include "reports/html/page.hpp"
 #include "sim/files/result_file.hpp"
-#include "sim/files/timeline_file.hpp"
+#include "sim/files/run_file.hpp"
 #include "tests/unit/model/jobs.hpp"
 #include "tests/unit/reports/sample_timelines.hpp"
 
@@ -184,7 +185,7 @@ TEST(ResultViews, ActivationsOverTimeNeedTheBytesOfEveryStage) {
   const auto parsed = [](const char* text) { return nlohmann::ordered_json::parse(text); };
   const auto view_with = [&](const char* told) {
     nlohmann::ordered_json result = {{"schema", "flopcast.result/1"}};
-    result.update(result_parts(Result()));
+    result.update(write_fields(result_fields(), Result()));
     nlohmann::ordered_json run = {{"schema", "flopcast.run/1"},
                                   {"forecast", result},
                                   {"measured", result},

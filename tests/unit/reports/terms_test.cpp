@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/text/error.hpp"
+#include "model/config/codec.hpp"
 #include "reports/html/page.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/terms.hpp"
@@ -31,7 +32,7 @@ Result some_result() {
 
 Json result_file() {
   Json json = {{"schema", "flopcast.result/1"}};
-  json.update(result_parts(some_result()));
+  json.update(write_fields(result_fields(), some_result()));
   return json;
 }
 
