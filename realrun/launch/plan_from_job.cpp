@@ -19,8 +19,8 @@
 #include "model/layout/rank_grid.hpp"
 #include "model/units/quantity.hpp"
 #include "sim/files/run_file.hpp"
-#include "sim/forecast/as_run.hpp"
 #include "sim/forecast/forecast.hpp"
+#include "sim/forecast/memory.hpp"
 
 namespace flopcast::realrun {
 

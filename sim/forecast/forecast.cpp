@@ -24,7 +24,6 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kSecondsPerDay = 86'400.0;
 constexpr double kSecondsPerHour = 3'600.0;
 constexpr double kNearlyFull = 0.9;
 constexpr std::size_t kMostExchangeSpans = 100'000;  // more would make files larger than viewers open
@@ -219,7 +218,7 @@ TrainingResult training_of(const Job& job, double time_s) {
   const double tokens_per_step =
       static_cast<double>(sequences_of(job.training, job.layout.global_batch_size)) * job.training.sequence_length;
   training.steps = std::ceil(*job.training.tokens / tokens_per_step);
-  training.days = training.steps * time_s / kSecondsPerDay;
+  training.days = training.steps * time_s / kSecondsADay;
   training.gpu_hours = training.steps * time_s / kSecondsPerHour * job.cluster.devices();
   if (job.training.price_per_gpu_hour) training.cost_usd = training.gpu_hours * *job.training.price_per_gpu_hour;
   return training;
@@ -267,8 +266,7 @@ std::vector<std::string> assumptions_of(const PreparedStep& step, const std::opt
         step.stages.copies()));
   }
   const bool keeps_weights = step.job.layout.gradient_shards() > 1 &&
-                             std::any_of(step.stages.passes_in_a_row.begin(), step.stages.passes_in_a_row.end(),
-                                         [](int passes) { return passes > 1; });
+                             std::ranges::any_of(step.stages.passes_in_a_row, [](int passes) { return passes > 1; });
   if (keeps_weights) {
     assumptions.emplace_back(
         "a stage's weights stay gathered, and its gradients whole, for all the microbatches that run in a row");
@@ -364,8 +362,7 @@ bool sends_over(const PreparedStep& step, const std::vector<GroupCurve>& curves)
   const Job& job = step.job;
   const RankGrid grid(job.layout);
   const auto measured = [&curves](bool between) {
-    return std::any_of(curves.begin(), curves.end(),
-                       [between](const GroupCurve& curve) { return (curve.nodes > 1) == between; });
+    return std::ranges::any_of(curves, [between](const GroupCurve& curve) { return (curve.nodes > 1) == between; });
   };
   for (const Axis axis : kResultAxes) {
     if (axis == Axis::kExpert) continue;  // its ranks are those of the replicas

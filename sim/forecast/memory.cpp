@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <numeric>
+#include <vector>
 
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/stage_costs.hpp"
+#include "model/units/quantity.hpp"
 #include "model/workload/operators.hpp"
 #include "sim/forecast/terms.hpp"
 #include "sim/program/program.hpp"
@@ -66,71 +69,67 @@ class ActivationParts {
  public:
   ActivationParts(const PreparedStep& step, const RankMemory& over_time) : step_(step), over_time_(over_time) {}
 
-  void add_stage(std::size_t stage);
+  void add_stage(std::size_t stage) {
+    const Job& job = step_.job;
+    const StageCosts& costs = step_.costs.stages[stage];
+    const double slices = step_.program.slices_per_microbatch;
+    const double held = static_cast<double>(over_time_.held_at_peak[stage]) / slices;
+    const bool only_sum = job.profile || job.layout.recompute == Recompute::kFull || job.layout.offloads_activations();
+    if (only_sum) {
+      add(fmt::format("kept by stage {}", stage), costs.activation, held);
+      return;
+    }
+    const std::vector<int>& of_stages = job.layout.stage_layers;
+    const int part = step_.stages.model_stage(static_cast<int>(stage));
+    const int first = std::accumulate(of_stages.begin(), of_stages.begin() + part, 0);
+    const LayersByState layers = layers_by_state(job.model, job.training, first, costs.layers);
+    if (costs.has_embedding) {
+      add_operators(embedding_operators(job.model, job.layout, job.training), held, Recompute::kNone);
+    }
+    for (const LayerState state : {LayerState::kTrained, LayerState::kPassing}) {
+      const auto add_blocks = [&](BlockKind kind, int count) {
+        if (count == 0) return;
+        add_operators(block_operators(job.model, job.layout, job.training, kind, state), held * count,
+                      job.layout.recompute);
+      };
+      add_blocks(BlockKind::kDense, layers.dense[static_cast<std::size_t>(state)]);
+      add_blocks(BlockKind::kExperts, layers.with_experts[static_cast<std::size_t>(state)]);
+    }
+    if (const int modules = job.model.mtp_layers; costs.has_head && modules > 0) {
+      const BlockKind kind = job.model.experts ? BlockKind::kExperts : BlockKind::kDense;
+      add_operators(block_operators(job.model, job.layout, job.training, kind), held * modules, job.layout.recompute);
+      add_operators(mtp_operators(job.model, job.layout, job.training), held * modules, Recompute::kNone);
+    }
+    if (costs.has_head) {
+      add_operators(head_operators(job.model, job.layout, job.training), held, Recompute::kNone);
+    }
+  }
+
   const std::vector<MemoryPart>& parts() const { return parts_; }
 
  private:
-  void add_operators(const std::vector<Operator>& operators, double count, Recompute recompute);
-  void add(const std::string& name, Bytes each, double count);
+  void add_operators(const std::vector<Operator>& operators, double count, Recompute recompute) {
+    for (const Operator& op : operators) {
+      add(std::string(op.name), op.saved + (recompute == Recompute::kNone ? op.saved_core : Bytes(0)), count);
+    }
+  }
+
+  void add(const std::string& name, Bytes each, double count) {
+    if (each.value() <= 0.0 || count <= 0.0) return;
+    const auto known = std::find_if(parts_.begin(), parts_.end(), [&](const MemoryPart& part) {
+      return part.name == name && part.each.value() == each.value();
+    });
+    if (known != parts_.end()) {
+      known->count += count;
+    } else {
+      parts_.push_back({memory_term(&RankMemoryResult::activations_gib).name, name, each, count});
+    }
+  }
 
   const PreparedStep& step_;
   const RankMemory& over_time_;
   std::vector<MemoryPart> parts_;
 };
-
-void ActivationParts::add(const std::string& name, Bytes each, double count) {
-  if (each.value() <= 0.0 || count <= 0.0) return;
-  const auto known = std::find_if(parts_.begin(), parts_.end(), [&](const MemoryPart& part) {
-    return part.name == name && part.each.value() == each.value();
-  });
-  if (known != parts_.end()) {
-    known->count += count;
-  } else {
-    parts_.push_back({memory_term(&RankMemoryResult::activations_gib).name, name, each, count});
-  }
-}
-
-void ActivationParts::add_operators(const std::vector<Operator>& operators, double count, Recompute recompute) {
-  for (const Operator& op : operators) {
-    add(std::string(op.name), op.saved + (recompute == Recompute::kNone ? op.saved_core : Bytes(0)), count);
-  }
-}
-
-void ActivationParts::add_stage(std::size_t stage) {
-  const Job& job = step_.job;
-  const StageCosts& costs = step_.costs.stages[stage];
-  const double slices = step_.program.slices_per_microbatch;
-  const double held = static_cast<double>(over_time_.held_at_peak[stage]) / slices;
-  const bool only_sum = job.profile || job.layout.recompute == Recompute::kFull || job.layout.offloads_activations();
-  if (only_sum) {
-    add(fmt::format("kept by stage {}", stage), costs.activation, held);
-    return;
-  }
-  const std::vector<int>& of_stages = job.layout.stage_layers;
-  const int part = step_.stages.model_stage(static_cast<int>(stage));
-  const int first = std::accumulate(of_stages.begin(), of_stages.begin() + part, 0);
-  const LayersByState layers = layers_by_state(job.model, job.training, first, costs.layers);
-  if (costs.has_embedding) {
-    add_operators(embedding_operators(job.model, job.layout, job.training), held, Recompute::kNone);
-  }
-  for (const LayerState state : {LayerState::kTrained, LayerState::kPassing}) {
-    const auto add_blocks = [&](BlockKind kind, int count) {
-      if (count == 0) return;
-      add_operators(block_operators(job.model, job.layout, job.training, kind, state), held * count,
-                    job.layout.recompute);
-    };
-    add_blocks(BlockKind::kDense, layers.dense[static_cast<std::size_t>(state)]);
-    add_blocks(BlockKind::kExperts, layers.with_experts[static_cast<std::size_t>(state)]);
-  }
-  if (const int modules = job.model.mtp_layers; costs.has_head && modules > 0) {
-    const BlockKind kind = job.model.experts ? BlockKind::kExperts : BlockKind::kDense;
-    add_operators(block_operators(job.model, job.layout, job.training, kind), held * modules, job.layout.recompute);
-    add_operators(mtp_operators(job.model, job.layout, job.training), held * modules, Recompute::kNone);
-  }
-  if (costs.has_head) {
-    add_operators(head_operators(job.model, job.layout, job.training), held, Recompute::kNone);
-  }
-}
 
 }  // namespace
 
@@ -318,15 +317,13 @@ std::vector<MemoryPart> workspace_parts(const PreparedStep& step, int rank) {
                                    {group, "gathered input of a linear", workspace.gathered_input},
                                    {group, "a layer of the pass beside", workspace.layer_beside},
                                    {group, "gradients that compression held back", workspace.residuals}};
-  parts.erase(std::remove_if(parts.begin(), parts.end(), [](const MemoryPart& part) { return part.each <= Bytes(0); }),
-              parts.end());
+  std::erase_if(parts, [](const MemoryPart& part) { return part.each <= Bytes(0); });
   return parts;
 }
 
 int fullest_rank(const MemoryResult& memory) {
-  const auto less = [](const RankMemoryResult& a, const RankMemoryResult& b) { return a.total_gib < b.total_gib; };
   const auto& ranks = memory.per_pipeline_rank;
-  return static_cast<int>(std::max_element(ranks.begin(), ranks.end(), less) - ranks.begin());
+  return static_cast<int>(std::ranges::max_element(ranks, {}, &RankMemoryResult::total_gib) - ranks.begin());
 }
 
 std::vector<MemoryPart> memory_parts(const PreparedStep& step, int rank, const RankMemoryResult& memory,
@@ -356,9 +353,122 @@ std::vector<MemoryPart> fullest_rank_parts(const PreparedStep& step, const Memor
   const int rank = fullest_rank(memory);
   const std::size_t index = static_cast<std::size_t>(rank);
   std::vector<MemoryPart> parts = memory_parts(step, rank, memory.per_pipeline_rank[index], over_time[index]);
-  std::stable_sort(parts.begin(), parts.end(),
-                   [](const MemoryPart& a, const MemoryPart& b) { return a.total() > b.total(); });
+  std::ranges::stable_sort(parts, std::greater{}, &MemoryPart::total);
   return parts;
+}
+
+namespace {
+
+// Bytes of the hidden states between two blocks.
+double flow_bytes(const Job& job) {
+  const Layout& layout = job.layout;
+  const double rows = static_cast<double>(layout.micro_batch_size) * job.training.sequence_length /
+                      (layout.sequence_parallel || layout.tensor_parallel != TensorParallel::k1d ? layout.tp : 1);
+  return element_size(job.training.precision).value() * rows * job.model.hidden;
+}
+
+double kept_for_weight_gradient(const std::vector<Operator>& operators, const Job& job) {
+  const double element = element_size(job.training.precision).value();
+  double bytes = 0.0;
+  for (const Operator& op : operators) {
+    const bool weighs = op.parameters > op.frozen_parameters;
+    if (op.frozen) continue;
+    if (op.kind == OperatorKind::kLinear) {
+      bytes += op.saved.value() + element * static_cast<double>(op.shape.m) * static_cast<double>(op.shape.n);
+    } else if (weighs && op.saved.value() > 0.0) {
+      bytes += 2.0 * op.saved.value();
+    } else if (weighs && job.layout.sequence_parallel && job.layout.tp > 1) {
+      bytes += flow_bytes(job);  // of a bias behind a linear, which gets the same gradient gathered
+    }
+  }
+  return bytes;
+}
+
+double peak_of(const std::vector<Action>& actions, const std::vector<HeldBytes>& held) {
+  double bytes = 0.0;
+  double peak = 0.0;
+  for (const Action& action : actions) {
+    const HeldBytes& stage = held.at(action.stage);
+    switch (action.kind) {
+      case ActionKind::kForward:
+        bytes += stage.from_forward;
+        break;
+      case ActionKind::kBackward:
+        bytes -= stage.from_forward;
+        break;
+      case ActionKind::kInputGradient:
+        bytes += stage.after_input_gradient - stage.from_forward;
+        break;
+      case ActionKind::kWeightGradient:
+        bytes -= stage.after_input_gradient;
+        break;
+    }
+    peak = std::max(peak, bytes);
+  }
+  return peak;
+}
+
+}  // namespace
+
+Job job_as_run(Job job, bool fused_attention) {
+  job.training.precision = Precision::kFp32;
+  job.model.dropout = false;
+  job.training.flash_attention = fused_attention;
+  if (job.training.finetune) job.training.finetune->base = BaseFormat::kBf16;  // that is, as all weights are
+  Stack& stack = job.training.stack;
+  stack.of_own_run = true;
+  stack.vocab_divisor = 1;
+  stack.gradient_bytes = 4.0;
+  stack.reduce_bytes = 0.0;
+  stack.reduces_whole_gradients = false;
+  stack.scatter_gather_transfers = false;
+  return job;
+}
+
+std::vector<HeldBytes> held_as_run(const PreparedStep& step) {
+  const Job& job = step.job;
+  const double block =
+      kept_for_weight_gradient(block_operators(job.model, job.layout, job.training, BlockKind::kDense), job);
+  const bool trains_tables = embedding_state(job.training) == LayerState::kTrained;
+  const double head =
+      trains_tables ? kept_for_weight_gradient(head_operators(job.model, job.layout, job.training), job) : 0.0;
+  const double embedding = trains_tables ? flow_bytes(job) : 0.0;
+  const double slices = step.program.slices_per_microbatch;
+  std::vector<HeldBytes> held;
+  int first = 0;  // layer of the stage, of this copy of the model
+  for (const StageCosts& stage : step.costs.stages) {
+    const LayersByState layers = layers_by_state(job.model, job.training, first, stage.layers);
+    first = (first + stage.layers) % job.model.layers;
+    const auto trained = static_cast<std::size_t>(LayerState::kTrained);
+    const double after = block * (layers.dense[trained] + layers.with_experts[trained]) +
+                         (stage.has_head ? head : 0.0) + (stage.has_embedding ? embedding : 0.0);
+    held.push_back({stage.activation.value() / slices, after / slices});
+  }
+  return held;
+}
+
+std::vector<HeldBytes> held_as_priced(const PreparedStep& step) {
+  std::vector<HeldBytes> held;
+  for (const StageCosts& stage : step.costs.stages) {
+    const double bytes = stage.activation.value() / step.program.slices_per_microbatch;
+    held.push_back({bytes, bytes});
+  }
+  return held;
+}
+
+MemoryResult memory_as_run(const Forecast& job) {
+  MemoryResult memory = job.result.memory;
+  memory.peak_gib = 0.0;
+  const std::vector<HeldBytes> held = held_as_run(job.step);
+  for (std::size_t rank = 0; rank < memory.per_pipeline_rank.size(); ++rank) {
+    RankMemoryResult& result = memory.per_pipeline_rank[rank];
+    const double activations = gibibytes(Bytes(peak_of(job.step.program.ranks[rank], held)));
+    result.total_gib += activations - result.activations_gib;
+    result.activations_gib = activations;
+    memory.peak_gib = std::max(memory.peak_gib, result.total_gib);
+  }
+  memory.fits = memory.peak_gib <= memory.capacity_gib;
+  return memory;
 }
 
 }  // namespace flopcast

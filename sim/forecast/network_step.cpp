@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -60,8 +61,7 @@ Timeline timeline_of_class(const PreparedStep& step, const NetworkGraph& graph, 
     std::stable_sort(spans.begin(), spans.end(),
                      [](const Span& a, const Span& b) { return std::tie(a.start, a.end) < std::tie(b.start, b.end); });
   }
-  std::stable_sort(timeline.transfers.begin(), timeline.transfers.end(),
-                   [](const Transfer& a, const Transfer& b) { return a.start < b.start; });
+  std::ranges::stable_sort(timeline.transfers, {}, &Transfer::start);
   return timeline;
 }
 
@@ -113,8 +113,7 @@ class Overlap {
 
  private:
   Ticks before(Ticks time) const {
-    const auto next = std::upper_bound(stretches_.begin(), stretches_.end(), time,
-                                       [](Ticks value, const Stretch& stretch) { return value < stretch.start; });
+    const auto next = std::ranges::upper_bound(stretches_, time, {}, &Stretch::start);
     const auto count = static_cast<std::size_t>(next - stretches_.begin());
     if (count == 0) return 0;
     const Stretch& last = stretches_[count - 1];
@@ -264,8 +263,7 @@ class MessageRows {
       rows_[row_of_[flow]].messages.push_back({times.start[piece], times.end[piece], graph.alone(piece)});
     }
     for (SharedMessages& row : rows_) {
-      std::stable_sort(row.messages.begin(), row.messages.end(),
-                       [](const auto& a, const auto& b) { return a.start < b.start; });
+      std::ranges::stable_sort(row.messages, {}, &SharedMessages::Message::start);
     }
     std::erase_if(rows_, [](const SharedMessages& row) { return row.messages.empty(); });
     return std::move(rows_);
@@ -349,8 +347,7 @@ NetworkStep simulate_on_network(const PreparedStep& step) {
     if (load.utilisation <= 0.0 || !(loads.is_awaited(index) || awaited.empty())) continue;
     answer.links.push_back({fabric.links()[links.first].name, links.links, load.utilisation, load.share});
   }
-  std::stable_sort(answer.links.begin(), answer.links.end(),
-                   [](const HotLink& a, const HotLink& b) { return a.utilisation > b.utilisation; });
+  std::ranges::stable_sort(answer.links, std::greater{}, &HotLink::utilisation);
   result.hot_links.assign(answer.links.begin(), answer.links.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                                            kMostHotLinks, answer.links.size())));
   answer.messages = MessageRows(wiring, fabric, answer.loads).rows(step, network, times, slowest);

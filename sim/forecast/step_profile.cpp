@@ -66,9 +66,9 @@ StepProfile profile_of_flushed_step(const TimelineMetrics& metrics) {
   StepProfile profile;
   profile.time_s = seconds(static_cast<double>(metrics.makespan));
   profile.optimizer_s = seconds(mean_time(metrics, SpanKind::kOptimizer));
-  profile.actions_s = seconds(metrics.mean_busy()) - profile.optimizer_s;
-  profile.exposed_pipeline_s = seconds(metrics.mean_exposed_pipeline());
-  profile.exposed_data_parallel_s = seconds(metrics.mean_exposed_data_parallel());
+  profile.actions_s = seconds(metrics.mean(&RankMetrics::busy)) - profile.optimizer_s;
+  profile.exposed_pipeline_s = seconds(metrics.mean(&RankMetrics::exposed_pipeline));
+  profile.exposed_data_parallel_s = seconds(metrics.mean(&RankMetrics::exposed_data_parallel));
   for (std::size_t cause = 0; cause < kBubbleCauses; ++cause) {
     profile.bubble_s[cause] = seconds(metrics.mean_bubble(static_cast<BubbleCause>(cause)));
   }

@@ -66,10 +66,8 @@ const StepTerm& step_term(TermId id) {
 }
 
 const StepTerm& communication_term(Axis axis) {
-  const auto& terms = breakdown_terms();
-  const auto* const found =
-      std::find_if(terms.begin(), terms.end(), [axis](const StepTerm& term) { return term.axis == axis; });
-  FLOPCAST_CHECK(found != terms.end());
+  const auto* const found = std::ranges::find(breakdown_terms(), axis, &StepTerm::axis);
+  FLOPCAST_CHECK(found != breakdown_terms().end());
   return *found;
 }
 
@@ -118,8 +116,7 @@ const std::array<MemoryTerm, 6>& memory_terms() {
 }
 
 const MemoryTerm& memory_term(double RankMemoryResult::*gib) {
-  const auto* const found = std::find_if(memory_terms().begin(), memory_terms().end(),
-                                         [gib](const MemoryTerm& term) { return term.gib == gib; });
+  const auto* const found = std::ranges::find(memory_terms(), gib, &MemoryTerm::gib);
   FLOPCAST_CHECK(found != memory_terms().end());
   return *found;
 }

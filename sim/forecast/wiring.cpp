@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "base/text/error.hpp"
 #include "model/cost/collectives.hpp"
 #include "model/layout/rank_grid.hpp"
 #include "sim/flow/flow_program.hpp"

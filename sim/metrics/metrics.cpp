@@ -1,11 +1,17 @@
 #include "sim/metrics/metrics.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <numeric>
 
+#include "sim/lower/lower.hpp"
+#include "sim/program/program.hpp"
+
 namespace flopcast {
+
 namespace {
 
 struct Change {
@@ -74,8 +80,7 @@ const Transfer* AwaitedTransfers::find(const Action& action) const {
     return slot < slots_.size() ? slots_[slot] : nullptr;
   }
   const std::uint64_t wanted = key(action.stage, action.kind == ActionKind::kForward, action.microbatch);
-  const auto found = std::lower_bound(entries_.begin(), entries_.end(), wanted,
-                                      [](const Entry& entry, std::uint64_t value) { return entry.key < value; });
+  const auto found = std::ranges::lower_bound(entries_, wanted, {}, &Entry::key);
   return found != entries_.end() && found->key == wanted ? found->transfer : nullptr;
 }
 
@@ -108,15 +113,104 @@ class RankAccount {
   RankAccount(const std::vector<Span>& spans, const AwaitedTransfers& transfers, Ticks makespan)
       : spans_(spans), transfers_(transfers), makespan_(makespan) {}
 
-  RankMetrics settle();
+  RankMetrics settle() {
+    find_phases();
+    Ticks now = 0;
+    std::vector<Interval> arrivals;
+    for (std::size_t index = 0; index < spans_.size(); ++index) {
+      const Span& span = spans_[index];
+      if (span.stream != StreamKind::kCompute) continue;
+      if (span.start > now) {
+        arrivals.clear();
+        for (std::size_t half = index; half < spans_.size() && is_action(spans_[half].kind); ++half) {
+          const Transfer* awaited = transfers_.find(spans_[half].action);
+          if (awaited != nullptr) arrivals.push_back(Interval{awaited->start, awaited->end});
+          if (!spans_[half].action.overlaps_next) break;
+        }
+        settle_gap(Interval{now, span.start}, arrivals);
+      }
+      if (span.end > now) {
+        (computes(span.kind) ? metrics_.busy : metrics_.exposed_pipeline) += span.end - std::max(now, span.start);
+        now = span.end;
+      }
+    }
+    arrivals.clear();
+    if (now < makespan_) settle_gap(Interval{now, makespan_}, arrivals);
+    return metrics_;
+  }
+
   // Waiting between warm-up and cool-down, whose cause depends on the other ranks.
   Ticks steady_bubble() const { return steady_bubble_; }
 
  private:
-  void find_phases();
-  void settle_gap(Interval gap, std::vector<Interval>& arrivals);
-  void settle_idle(Interval gap, const std::vector<Interval>& arrivals);
-  void add_bubble(Interval idle);
+  void find_phases() {
+    constexpr Ticks kNever = std::numeric_limits<Ticks>::max();
+    Ticks first_backward = kNever;
+    Ticks first_action = kNever;
+    Ticks last_forward = -1;
+    bool started = false;
+    int in_flight = 0;
+    bool in_pair = false;
+    for (const Span& span : spans_) {
+      if (!in_pair) metrics_.time_by_kind.at(static_cast<std::size_t>(span.kind)) += span.end - span.start;
+      in_pair = is_action(span.kind) && span.action.overlaps_next;
+      if (is_data_parallel(span.kind)) collectives_.push_back(Interval{span.start, span.end});
+      if (!is_action(span.kind) && span.kind != SpanKind::kSend) continue;
+      if (!started) metrics_.first_start = span.start;
+      started = true;
+      metrics_.last_end = std::max(metrics_.last_end, span.end);
+      if (!is_action(span.kind)) continue;
+      first_action = std::min(first_action, span.start);
+      if (is_backward_like(span.action.kind)) first_backward = std::min(first_backward, span.start);
+      if (span.kind == SpanKind::kForward) {
+        last_forward = std::max(last_forward, span.end);
+        metrics_.peak_in_flight = std::max(metrics_.peak_in_flight, ++in_flight);
+      } else if (span.kind != SpanKind::kInputGradient) {
+        --in_flight;
+      }
+    }
+    warmup_end_ = first_backward == kNever ? first_action : first_backward;
+    cooldown_start_ = last_forward < 0 ? first_action : last_forward;
+  }
+
+  // Of a gap of the compute stream: what other streams use is exposed data-parallel communication.
+  void settle_gap(Interval gap, std::vector<Interval>& arrivals) {
+    std::sort(arrivals.begin(), arrivals.end(), [](const Interval& a, const Interval& b) { return a.start < b.start; });
+    while (next_collective_ < collectives_.size() && collectives_[next_collective_].start < gap.end) {
+      const Interval& collective = collectives_[next_collective_];
+      const Ticks start = std::max(gap.start, collective.start);
+      const Ticks end = std::min(gap.end, collective.end);
+      if (start < end) {
+        settle_idle(Interval{gap.start, start}, arrivals);
+        metrics_.exposed_data_parallel += end - start;
+        gap.start = end;
+      }
+      if (collective.end > gap.end) break;
+      ++next_collective_;
+    }
+    settle_idle(gap, arrivals);
+  }
+
+  // Of a time in which the rank does nothing: what an awaited transfer covers is exposed pipeline communication.
+  void settle_idle(Interval gap, const std::vector<Interval>& arrivals) {
+    for (const Interval& arrival : arrivals) {
+      const Ticks start = std::max(gap.start, arrival.start);
+      const Ticks end = std::min(gap.end, arrival.end);
+      if (start >= end) continue;
+      add_bubble(Interval{gap.start, start});
+      metrics_.exposed_pipeline += end - start;
+      gap.start = end;
+    }
+    add_bubble(gap);
+  }
+
+  void add_bubble(Interval idle) {
+    const Ticks warmup = std::clamp(warmup_end_, idle.start, std::max(idle.start, idle.end));
+    metrics_.bubble_by_cause[index_of(BubbleCause::kWarmup)] += warmup - idle.start;
+    const Ticks cooldown = std::clamp(cooldown_start_, warmup, std::max(warmup, idle.end));
+    steady_bubble_ += cooldown - warmup;
+    if (idle.end > cooldown) metrics_.bubble_by_cause[index_of(BubbleCause::kCooldown)] += idle.end - cooldown;
+  }
 
   const std::vector<Span>& spans_;
   const AwaitedTransfers& transfers_;
@@ -128,101 +222,6 @@ class RankAccount {
   std::size_t next_collective_ = 0;
   RankMetrics metrics_;
 };
-
-void RankAccount::find_phases() {
-  constexpr Ticks kNever = std::numeric_limits<Ticks>::max();
-  Ticks first_backward = kNever;
-  Ticks first_action = kNever;
-  Ticks last_forward = -1;
-  bool started = false;
-  int in_flight = 0;
-  bool in_pair = false;
-  for (const Span& span : spans_) {
-    if (!in_pair) metrics_.time_by_kind.at(static_cast<std::size_t>(span.kind)) += span.end - span.start;
-    in_pair = is_action(span.kind) && span.action.overlaps_next;
-    if (is_data_parallel(span.kind)) collectives_.push_back(Interval{span.start, span.end});
-    if (!is_action(span.kind) && span.kind != SpanKind::kSend) continue;
-    if (!started) metrics_.first_start = span.start;
-    started = true;
-    metrics_.last_end = std::max(metrics_.last_end, span.end);
-    if (!is_action(span.kind)) continue;
-    first_action = std::min(first_action, span.start);
-    if (is_backward_like(span.action.kind)) first_backward = std::min(first_backward, span.start);
-    if (span.kind == SpanKind::kForward) {
-      last_forward = std::max(last_forward, span.end);
-      metrics_.peak_in_flight = std::max(metrics_.peak_in_flight, ++in_flight);
-    } else if (span.kind != SpanKind::kInputGradient) {
-      --in_flight;
-    }
-  }
-  warmup_end_ = first_backward == kNever ? first_action : first_backward;
-  cooldown_start_ = last_forward < 0 ? first_action : last_forward;
-}
-
-RankMetrics RankAccount::settle() {
-  find_phases();
-  Ticks now = 0;
-  std::vector<Interval> arrivals;
-  for (std::size_t index = 0; index < spans_.size(); ++index) {
-    const Span& span = spans_[index];
-    if (span.stream != StreamKind::kCompute) continue;
-    if (span.start > now) {
-      arrivals.clear();
-      for (std::size_t half = index; half < spans_.size() && is_action(spans_[half].kind); ++half) {
-        const Transfer* awaited = transfers_.find(spans_[half].action);
-        if (awaited != nullptr) arrivals.push_back(Interval{awaited->start, awaited->end});
-        if (!spans_[half].action.overlaps_next) break;
-      }
-      settle_gap(Interval{now, span.start}, arrivals);
-    }
-    if (span.end > now) {
-      (computes(span.kind) ? metrics_.busy : metrics_.exposed_pipeline) += span.end - std::max(now, span.start);
-      now = span.end;
-    }
-  }
-  arrivals.clear();
-  if (now < makespan_) settle_gap(Interval{now, makespan_}, arrivals);
-  return metrics_;
-}
-
-// Of a gap of the compute stream: what other streams use is exposed data-parallel communication.
-void RankAccount::settle_gap(Interval gap, std::vector<Interval>& arrivals) {
-  std::sort(arrivals.begin(), arrivals.end(), [](const Interval& a, const Interval& b) { return a.start < b.start; });
-  while (next_collective_ < collectives_.size() && collectives_[next_collective_].start < gap.end) {
-    const Interval& collective = collectives_[next_collective_];
-    const Ticks start = std::max(gap.start, collective.start);
-    const Ticks end = std::min(gap.end, collective.end);
-    if (start < end) {
-      settle_idle(Interval{gap.start, start}, arrivals);
-      metrics_.exposed_data_parallel += end - start;
-      gap.start = end;
-    }
-    if (collective.end > gap.end) break;
-    ++next_collective_;
-  }
-  settle_idle(gap, arrivals);
-}
-
-// Of a time in which the rank does nothing: what an awaited transfer covers is exposed pipeline communication.
-void RankAccount::settle_idle(Interval gap, const std::vector<Interval>& arrivals) {
-  for (const Interval& arrival : arrivals) {
-    const Ticks start = std::max(gap.start, arrival.start);
-    const Ticks end = std::min(gap.end, arrival.end);
-    if (start >= end) continue;
-    add_bubble(Interval{gap.start, start});
-    metrics_.exposed_pipeline += end - start;
-    gap.start = end;
-  }
-  add_bubble(gap);
-}
-
-void RankAccount::add_bubble(Interval idle) {
-  const Ticks warmup = std::clamp(warmup_end_, idle.start, std::max(idle.start, idle.end));
-  metrics_.bubble_by_cause[index_of(BubbleCause::kWarmup)] += warmup - idle.start;
-  const Ticks cooldown = std::clamp(cooldown_start_, warmup, std::max(warmup, idle.end));
-  steady_bubble_ += cooldown - warmup;
-  if (idle.end > cooldown) metrics_.bubble_by_cause[index_of(BubbleCause::kCooldown)] += idle.end - cooldown;
-}
 
 template <class Value>
 double mean_over_ranks(const std::vector<RankMetrics>& ranks, Value value) {
@@ -316,14 +315,8 @@ Ticks TimelineMetrics::longest_span() const {
   return longest;
 }
 
-double TimelineMetrics::mean_busy() const {
-  return mean_over_ranks(ranks, [](const RankMetrics& rank) { return rank.busy; });
-}
-double TimelineMetrics::mean_exposed_pipeline() const {
-  return mean_over_ranks(ranks, [](const RankMetrics& rank) { return rank.exposed_pipeline; });
-}
-double TimelineMetrics::mean_exposed_data_parallel() const {
-  return mean_over_ranks(ranks, [](const RankMetrics& rank) { return rank.exposed_data_parallel; });
+double TimelineMetrics::mean(Ticks RankMetrics::*part) const {
+  return mean_over_ranks(ranks, [part](const RankMetrics& rank) { return rank.*part; });
 }
 double TimelineMetrics::mean_bubble(BubbleCause cause) const {
   return mean_over_ranks(ranks, [cause](const RankMetrics& rank) { return rank.bubble_by_cause[index_of(cause)]; });
@@ -370,6 +363,188 @@ RankMemory memory_over_time(const Timeline& timeline, int rank, double base_byte
     memory.held_at_peak = held;
   }
   return memory;
+}
+
+namespace {
+
+std::string why_none(const ScheduleInfo& info, const ScheduleRequest& request, const UniformTimes& uniform) {
+  if (uniform.latency > 0) {
+    UniformTimes without = uniform;
+    without.latency = 0;
+    if (info.closed_form_makespan(request, without)) return "latency exposed: holds without it, or for less of it";
+  }
+  ScheduleRequest whole = request;
+  whole.microbatches += request.pipeline_ranks - request.microbatches % request.pipeline_ranks;
+  if (request.microbatches % request.pipeline_ranks != 0 && !refuse_request(info, whole) &&
+      info.closed_form_makespan(whole, uniform)) {
+    return "holds for m a multiple of p";
+  }
+  ScheduleRequest more = request;
+  more.microbatches *= 2 * request.pipeline_ranks;
+  if (!refuse_request(info, more) && info.closed_form_makespan(more, uniform)) return "holds for more microbatches";
+  return fmt::format("does not hold here: {}", info.makespan);
+}
+
+bool depends_on_the_split(const ScheduleInfo& info, const ScheduleRequest& request, const UniformTimes& uniform) {
+  UniformTimes whole = uniform;
+  whole.weight_gradient = 0;
+  return info.closed_form_makespan(request, whole) != info.closed_form_makespan(request, uniform);
+}
+
+int forwards_of(const std::vector<Action>& actions) {
+  return static_cast<int>(std::ranges::count(actions, ActionKind::kForward, &Action::kind));
+}
+
+// A rank runs a forward for each chunk or slice of a microbatch, so the count tells how many make one up.
+std::vector<double> peaks_of(const Program& program, int microbatches) {
+  std::vector<double> peaks;
+  const std::vector<int> in_flight = peak_in_flight(program);
+  for (std::size_t rank = 0; rank < in_flight.size(); ++rank) {
+    const double per_microbatch = static_cast<double>(forwards_of(program.ranks[rank])) / microbatches;
+    peaks.push_back(in_flight[rank] / std::max(per_microbatch, 1.0));
+  }
+  return peaks;
+}
+
+double largest(const std::vector<double>& values) {
+  return values.empty() ? 0.0 : *std::max_element(values.begin(), values.end());
+}
+
+ScheduleFigures measure_program(const Program& program, const StepTimes& times, int microbatches) {
+  const Timeline timeline = simulate(program, times);
+  const TimelineMetrics metrics = measure(timeline);
+  ScheduleFigures figures;
+  figures.makespan = metrics.makespan;
+  figures.span = metrics.longest_span();
+  figures.bubble_fraction = metrics.idle_fraction();
+  figures.bubble_ratio = metrics.bubble_ratio();
+  figures.peak_activations = peaks_of(program, microbatches);
+  figures.weight_copies.assign(program.ranks.size(), static_cast<int>(program.chains.size()));
+  figures.staleness.assign(program.ranks.size(), 0);
+  figures.messages = timeline.transfers.size();
+  return figures;
+}
+
+void add_updates(const ScheduleInfo& info, const ScheduleRequest& request, ScheduleFigures& figures) {
+  for (std::size_t rank = 0; rank < figures.weight_copies.size(); ++rank) {
+    figures.weight_copies[rank] *= info.weights.versions(request, static_cast<int>(rank));
+    figures.staleness[rank] = info.weights.staleness(request, static_cast<int>(rank));
+  }
+}
+
+void add_steady_state(const ScheduleInfo& info, const ScheduleRequest& request, const StepTimes& times,
+                      ScheduleFigures& figures) {
+  const auto generate = [&](int microbatches) {
+    ScheduleRequest longer = request;
+    longer.microbatches = microbatches;
+    return info.generate(longer);
+  };
+  const std::optional<CriticalCycle> cycle = critical_cycle(generate, times);
+  if (!cycle) return;
+  figures.steady_period = cycle->period_ticks();
+  figures.steady_idle = steady_state(generate, times).idle_fraction;
+}
+
+}  // namespace
+
+std::optional<UniformTimes> uniform_times(const StepTimes& times) {
+  if (times.stages.empty() || times.blocking_sends || !times.flush.empty()) return std::nullopt;
+  const StageTimes& first = times.stages.front();
+  const bool same_stages = std::all_of(times.stages.begin(), times.stages.end(), [&](const StageTimes& stage) {
+    return stage.forward == first.forward && stage.backward == first.backward &&
+           stage.input_gradient == first.input_gradient && stage.weight_gradient == first.weight_gradient &&
+           stage.fused == first.fused && stage.pair_saved == 0;
+  });
+  UniformTimes uniform;
+  uniform.forward = first.forward;
+  uniform.backward = first.backward;
+  uniform.weight_gradient = first.weight_gradient;
+  uniform.latency = times.boundaries.empty() ? 0 : times.boundaries.front().forward;
+  const bool same_links =
+      std::all_of(times.boundaries.begin(), times.boundaries.end(), [&](const BoundaryTimes& boundary) {
+        return boundary.forward == uniform.latency && boundary.backward == uniform.latency;
+      });
+  return same_stages && same_links ? std::optional(uniform) : std::nullopt;
+}
+
+ClosedFormAnswer closed_form_of(const ScheduleInfo& info, const ScheduleRequest& request, const StepTimes& times,
+                                Ticks simulated) {
+  if (info.closed_form_makespan == nullptr) return {std::nullopt, "none is known"};
+  const std::optional<UniformTimes> uniform = uniform_times(times);
+  if (!uniform) return {std::nullopt, "times not uniform"};
+  if (times.stages.front().input_gradient != uniform->input_gradient() &&
+      depends_on_the_split(info, request, *uniform)) {
+    return {std::nullopt, "the parts of the backward pass do not add up to it"};
+  }
+  const std::optional<Ticks> makespan = info.closed_form_makespan(request, *uniform);
+  if (!makespan) return {std::nullopt, why_none(info, request, *uniform)};
+  if (*makespan == simulated) return {makespan, ""};
+  const double share = static_cast<double>(simulated - *makespan) / static_cast<double>(*makespan);
+  return {makespan, fmt::format("the simulated value differs by {:+.2g} %", 100.0 * share)};
+}
+
+double ScheduleFigures::largest_peak() const {
+  return largest(peak_activations);
+}
+
+ScheduleFigures figures_of(const ScheduleInfo& info, const ScheduleRequest& request, const TimesOfProgram& times) {
+  const Program program = generate_schedule(info, request, times);
+  const StepTimes step_times = times(program);
+  ScheduleFigures figures = measure_program(program, step_times, request.microbatches);
+  if (info.asynchronous) {
+    add_updates(info, request, figures);
+    add_steady_state(info, request, step_times, figures);
+  }
+  const ClosedFormAnswer answer = closed_form_of(info, request, step_times, figures.makespan);
+  figures.closed_form = answer.makespan;
+  figures.closed_form_note = answer.note;
+  return figures;
+}
+
+ScheduleFigures figures_of(const Program& program, const TimesOfProgram& times) {
+  ScheduleFigures figures = measure_program(program, times(program), program.microbatch_count());
+  figures.closed_form_note = "from a file";
+  return figures;
+}
+
+MemoryFit fit_into_memory(const ScheduleInfo& info, const ScheduleRequest& request, int activations,
+                          const TimesOfProgram& times) {
+  ScheduleRequest limited = request;
+  const bool reads_limit =
+      std::find(info.reads.begin(), info.reads.end(), &ScheduleRequest::memory_limit) != info.reads.end();
+  if (reads_limit && !limited.memory_limit) limited.memory_limit = activations;
+  const auto with = [&limited](int microbatches) {
+    ScheduleRequest asked = limited;
+    asked.microbatches = microbatches;
+    return asked;
+  };
+  const auto fits = [&](int microbatches) {
+    const Program program = generate_schedule(info, with(microbatches), times);
+    return largest(peaks_of(program, microbatches)) <= activations;
+  };
+  std::vector<int> accepted;
+  for (int microbatches = 1; microbatches <= request.microbatches; ++microbatches) {
+    const bool is_asked = microbatches == request.microbatches;
+    if (info.asynchronous && !is_asked) continue;
+    if (!refuse_request(info, with(microbatches))) accepted.push_back(microbatches);
+  }
+  // More microbatches never need less memory.
+  const auto past = std::partition_point(accepted.begin(), accepted.end(), fits);
+  MemoryFit fit;
+  if (past == accepted.begin()) return fit;
+  fit.microbatches = *(past - 1);
+  const Program program = generate_schedule(info, with(fit.microbatches), times);
+  fit.bubble_fraction = measure(simulate(program, times(program))).idle_fraction();
+  if (past != accepted.end() || fit.microbatches != request.microbatches) return fit;
+  // No schedule holds more microbatches than a few a rank unless it holds all of them.
+  constexpr int kManyPerRank = 8;
+  const int many = std::max(2 * request.microbatches, kManyPerRank * request.pipeline_ranks * activations);
+  for (int microbatches = many; microbatches < many + request.pipeline_ranks; ++microbatches) {
+    if (refuse_request(info, with(microbatches))) continue;
+    fit.unlimited = fits(microbatches);
+    break;
+  }
+  return fit;
 }
 
 }  // namespace flopcast

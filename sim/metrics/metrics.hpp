@@ -89,9 +89,7 @@ struct TimelineMetrics {
   double bubble_ratio() const;
   Ticks longest_span() const;
   /// Means over ranks, in ticks.
-  double mean_busy() const;
-  double mean_exposed_pipeline() const;
-  double mean_exposed_data_parallel() const;
+  double mean(Ticks RankMetrics::*part) const;
   double mean_bubble(BubbleCause cause) const;
 };
 

@@ -158,10 +158,78 @@ class RunOptions {
     as_it_is_ = days_with(run);
   }
 
-  void intervals(std::vector<RunOption>& options) const;
-  void spares(std::vector<RunOption>& options) const;
-  void checkpoints(std::vector<RunOption>& options) const;
-  void others(std::vector<RunOption>& options) const;
+  void intervals(std::vector<RunOption>& options) const {
+    if (run_.storage.interval == 0) return;
+    for (const double times : {0.5, 2.0}) {
+      RunCase run = run_;
+      CheckpointLevel& level = run.memory.interval > 0 ? run.memory : run.storage;
+      const double steps = std::round(times * static_cast<double>(level.interval) / static_cast<double>(run.step));
+      level.interval = std::max<Nanoseconds>(1, static_cast<Nanoseconds>(steps)) * run.step;
+      if (level.interval < level.writing || level.interval > run.steps * run.step) continue;
+      if (run.memory.interval > 0 && run.storage.interval > 0) {
+        const Nanoseconds each = std::max<Nanoseconds>(1, run.storage.interval / run.memory.interval);
+        run.storage.interval = each * run.memory.interval;
+      }
+      const double seconds = static_cast<double>(level.interval) * kNanosecond;
+      add(options, fmt::format("a checkpoint every {}", time_in_days(seconds)), run, *job().failures);
+    }
+  }
+
+  void spares(std::vector<RunOption>& options) const {
+    const int group = whole_groups(run_);
+    const int enough = group * spares_worth(mean_in_repair(run_) / group, (run_.nodes + group - 1) / group);
+    for (const int spares : {0, enough}) {
+      if (spares == job().failures->spares || (spares == 0 && enough == 0)) continue;
+      Failures failures = *job().failures;
+      failures.spares = spares;
+      RunCase run = run_;
+      run.spares = spares;
+      add(options, spares == 0 ? "no spare nodes" : fmt::format("{} spare node{}", spares, spares == 1 ? "" : "s"), run,
+          failures);
+    }
+  }
+
+  void checkpoints(std::vector<RunOption>& options) const {
+    const bool knows_host = job().cluster.host_bandwidth.value() > 0.0;
+    if (!knows_host || run_.storage.interval == 0) return;
+    Failures failures = *job().failures;
+    failures.checkpoint.cost.reset();
+    if (!failures.checkpoint.interval) {
+      if (!failures.checkpoint.asynchronous) {
+        failures.checkpoint.asynchronous = true;
+        add(options, "checkpoints written beside the steps", failures);
+        failures.checkpoint.asynchronous = false;
+      }
+      if (!failures.checkpoint.in_memory) {
+        failures.checkpoint = job().failures->checkpoint;
+        failures.checkpoint.in_memory = true;
+        add(options, "a copy in the memory of peers too", failures);
+      }
+    }
+  }
+
+  void others(std::vector<RunOption>& options) const {
+    RunCase run = run_;
+    bool detects = false;
+    for (RunCause& cause : run.causes) {
+      detects = detects || cause.detection > 0;
+      cause.detection /= 2;
+    }
+    if (detects) add(options, "failures found in half the time", run, *job().failures);
+    Failures failures = *job().failures;
+    const int dp = job().layout.dp;
+    if (!failures.elastic && dp > 1 && !run_.causes.empty()) {
+      constexpr int kShare = 10;
+      failures.elastic = ElasticReplicas{std::max(1, dp - std::max(1, dp / kShare)), ElasticReplicas().regroup};
+      add(options, fmt::format("goes on with fewer replicas, down to {}", failures.elastic->least_dp), failures);
+    }
+    if (run_.slow_node_share > 0.0 && run_.slow_node_evict == 0) {
+      run = run_;
+      constexpr double kHour = 3'600.0;
+      run.slow_node_evict = in_nanoseconds(kHour);
+      add(options, "slow nodes replaced after an hour", run, *job().failures);
+    }
+  }
 
  private:
   const Job& job() const { return forecast_.step.job; }
@@ -169,7 +237,22 @@ class RunOptions {
     const DrawnRuns drawn = draw_runs(run, forecast_.result.iteration.time_s, job().failures->seed, runs_);
     return drawn.all_end ? percentile(drawn.days, kMiddle) : 0.0;
   }
-  void add(std::vector<RunOption>& options, std::string change, const RunCase& run, const Failures& failures) const;
+  void add(std::vector<RunOption>& options, std::string change, const RunCase& run, const Failures& failures) const {
+    const double days = days_with(run);
+    if (days <= 0.0 || as_it_is_ <= 0.0) return;
+    RunOption option;
+    option.change = std::move(change);
+    option.days_p50 = days;
+    option.goodput_p50 = static_cast<double>(run.steps) * forecast_.result.iteration.time_s / (days * kSecondsADay);
+    option.days_saved = as_it_is_ - days;
+    Job changed = job();
+    changed.failures = failures;
+    const auto before = price_of_days(job(), as_it_is_);
+    const auto after = price_of_days(changed, days);
+    if (before && after) option.saved_usd = *before - *after;
+    options.push_back(std::move(option));
+  }
+
   // Of a job whose section says something else.
   void add(std::vector<RunOption>& options, std::string change, const Failures& failures) const {
     Forecast changed = forecast_;
@@ -182,96 +265,6 @@ class RunOptions {
   int runs_;
   double as_it_is_ = 0.0;
 };
-
-void RunOptions::add(std::vector<RunOption>& options, std::string change, const RunCase& run,
-                     const Failures& failures) const {
-  const double days = days_with(run);
-  if (days <= 0.0 || as_it_is_ <= 0.0) return;
-  RunOption option;
-  option.change = std::move(change);
-  option.days_p50 = days;
-  option.goodput_p50 = static_cast<double>(run.steps) * forecast_.result.iteration.time_s / (days * kSecondsADay);
-  option.days_saved = as_it_is_ - days;
-  Job changed = job();
-  changed.failures = failures;
-  const auto before = price_of_days(job(), as_it_is_);
-  const auto after = price_of_days(changed, days);
-  if (before && after) option.saved_usd = *before - *after;
-  options.push_back(std::move(option));
-}
-
-void RunOptions::intervals(std::vector<RunOption>& options) const {
-  if (run_.storage.interval == 0) return;
-  for (const double times : {0.5, 2.0}) {
-    RunCase run = run_;
-    CheckpointLevel& level = run.memory.interval > 0 ? run.memory : run.storage;
-    const double steps = std::round(times * static_cast<double>(level.interval) / static_cast<double>(run.step));
-    level.interval = std::max<Nanoseconds>(1, static_cast<Nanoseconds>(steps)) * run.step;
-    if (level.interval < level.writing || level.interval > run.steps * run.step) continue;
-    if (run.memory.interval > 0 && run.storage.interval > 0) {
-      const Nanoseconds each = std::max<Nanoseconds>(1, run.storage.interval / run.memory.interval);
-      run.storage.interval = each * run.memory.interval;
-    }
-    const double seconds = static_cast<double>(level.interval) * kNanosecond;
-    add(options, fmt::format("a checkpoint every {}", time_in_days(seconds)), run, *job().failures);
-  }
-}
-
-void RunOptions::spares(std::vector<RunOption>& options) const {
-  const int group = whole_groups(run_);
-  const int enough = group * spares_worth(mean_in_repair(run_) / group, (run_.nodes + group - 1) / group);
-  for (const int spares : {0, enough}) {
-    if (spares == job().failures->spares || (spares == 0 && enough == 0)) continue;
-    Failures failures = *job().failures;
-    failures.spares = spares;
-    RunCase run = run_;
-    run.spares = spares;
-    add(options, spares == 0 ? "no spare nodes" : fmt::format("{} spare node{}", spares, spares == 1 ? "" : "s"), run,
-        failures);
-  }
-}
-
-void RunOptions::checkpoints(std::vector<RunOption>& options) const {
-  const bool knows_host = job().cluster.host_bandwidth.value() > 0.0;
-  if (!knows_host || run_.storage.interval == 0) return;
-  Failures failures = *job().failures;
-  failures.checkpoint.cost.reset();
-  if (!failures.checkpoint.interval) {
-    if (!failures.checkpoint.asynchronous) {
-      failures.checkpoint.asynchronous = true;
-      add(options, "checkpoints written beside the steps", failures);
-      failures.checkpoint.asynchronous = false;
-    }
-    if (!failures.checkpoint.in_memory) {
-      failures.checkpoint = job().failures->checkpoint;
-      failures.checkpoint.in_memory = true;
-      add(options, "a copy in the memory of peers too", failures);
-    }
-  }
-}
-
-void RunOptions::others(std::vector<RunOption>& options) const {
-  RunCase run = run_;
-  bool detects = false;
-  for (RunCause& cause : run.causes) {
-    detects = detects || cause.detection > 0;
-    cause.detection /= 2;
-  }
-  if (detects) add(options, "failures found in half the time", run, *job().failures);
-  Failures failures = *job().failures;
-  const int dp = job().layout.dp;
-  if (!failures.elastic && dp > 1 && !run_.causes.empty()) {
-    constexpr int kShare = 10;
-    failures.elastic = ElasticReplicas{std::max(1, dp - std::max(1, dp / kShare)), ElasticReplicas().regroup};
-    add(options, fmt::format("goes on with fewer replicas, down to {}", failures.elastic->least_dp), failures);
-  }
-  if (run_.slow_node_share > 0.0 && run_.slow_node_evict == 0) {
-    run = run_;
-    constexpr double kHour = 3'600.0;
-    run.slow_node_evict = in_nanoseconds(kHour);
-    add(options, "slow nodes replaced after an hour", run, *job().failures);
-  }
-}
 
 std::vector<std::string> assumptions_of_run(const Forecast& forecast, const RunCase& run) {
   const Job& job = forecast.step.job;
