@@ -11,7 +11,7 @@
 
 #include "base/text/error.hpp"
 #include "reports/svg/canvas.hpp"
-#include "reports/timeline/span_text.hpp"
+#include "reports/timeline/writers.hpp"
 #include "sim/metrics/metrics.hpp"
 
 namespace flopcast {
@@ -239,8 +239,51 @@ class Columns {
   }
 
  private:
-  void pack_rank(std::size_t rank);
-  void pack_wait(std::size_t rank, std::size_t index, Expectation& expected);
+  void pack_rank(std::size_t rank) {
+    const std::vector<Span>& spans = timeline_.ranks[rank];
+    std::vector<Expectation> expectations;
+    std::array<Ticks, kStreamKindCount> stream_end{};
+    std::size_t last_code = 0;
+    expectations.resize(1);
+    for (std::size_t index = 0; index < spans.size(); ++index) {
+      const Span& span = spans[index];
+      const std::size_t code = codes_.code_of(span);
+      if (expectations.size() <= code) expectations.resize(code + 1);
+      code_.add(static_cast<std::int64_t>(code) - static_cast<std::int64_t>(expectations[last_code].next_code));
+      expectations[last_code].next_code = code;
+      last_code = code;
+
+      Expectation& expected = expectations[code];
+      const std::int64_t microbatch = names_an_action(span.kind) ? span.action.microbatch : 0;
+      microbatch_.add(microbatch - expected.microbatch - expected.microbatch_step);
+      expected.microbatch_step = microbatch - expected.microbatch;
+      expected.microbatch = microbatch;
+
+      Ticks& end = stream_end.at(static_cast<std::size_t>(span.stream));
+      const Ticks start = span.start / divisor_;
+      gap_.add(start - end - expected.gap);
+      expected.gap = start - end;
+      end = span.end / divisor_;
+      duration_.add(end - start - expected.duration);
+      expected.duration = end - start;
+      pack_wait(rank, index, expected);
+    }
+  }
+
+  void pack_wait(std::size_t rank, std::size_t index, Expectation& expected) {
+    const Wait wait = waits_.of(rank, index);
+    // Relative to its own rank, shifted by one so that 0 means that it waits for nothing.
+    const std::int64_t from = wait.rank + 1;
+    wait_rank_.add(from - expected.rank);
+    expected.rank = from;
+    if (from == 0) return;
+    wait_index_.add(wait.index - expected.index - expected.index_step);
+    expected.index_step = wait.index - expected.index;
+    expected.index = wait.index;
+    const Ticks lag = wait.lag / divisor_;
+    wait_lag_.add(lag - expected.lag);
+    expected.lag = lag;
+  }
 
   const Timeline& timeline_;
   Ticks divisor_;
@@ -248,52 +291,6 @@ class Columns {
   Codes codes_;
   ColumnWriter code_, microbatch_, gap_, duration_, wait_rank_, wait_index_, wait_lag_;
 };
-
-void Columns::pack_rank(std::size_t rank) {
-  const std::vector<Span>& spans = timeline_.ranks[rank];
-  std::vector<Expectation> expectations;
-  std::array<Ticks, kStreamKindCount> stream_end{};
-  std::size_t last_code = 0;
-  expectations.resize(1);
-  for (std::size_t index = 0; index < spans.size(); ++index) {
-    const Span& span = spans[index];
-    const std::size_t code = codes_.code_of(span);
-    if (expectations.size() <= code) expectations.resize(code + 1);
-    code_.add(static_cast<std::int64_t>(code) - static_cast<std::int64_t>(expectations[last_code].next_code));
-    expectations[last_code].next_code = code;
-    last_code = code;
-
-    Expectation& expected = expectations[code];
-    const std::int64_t microbatch = names_an_action(span.kind) ? span.action.microbatch : 0;
-    microbatch_.add(microbatch - expected.microbatch - expected.microbatch_step);
-    expected.microbatch_step = microbatch - expected.microbatch;
-    expected.microbatch = microbatch;
-
-    Ticks& end = stream_end.at(static_cast<std::size_t>(span.stream));
-    const Ticks start = span.start / divisor_;
-    gap_.add(start - end - expected.gap);
-    expected.gap = start - end;
-    end = span.end / divisor_;
-    duration_.add(end - start - expected.duration);
-    expected.duration = end - start;
-    pack_wait(rank, index, expected);
-  }
-}
-
-void Columns::pack_wait(std::size_t rank, std::size_t index, Expectation& expected) {
-  const Wait wait = waits_.of(rank, index);
-  // Relative to its own rank, shifted by one so that 0 means that it waits for nothing.
-  const std::int64_t from = wait.rank + 1;
-  wait_rank_.add(from - expected.rank);
-  expected.rank = from;
-  if (from == 0) return;
-  wait_index_.add(wait.index - expected.index - expected.index_step);
-  expected.index_step = wait.index - expected.index;
-  expected.index = wait.index;
-  const Ticks lag = wait.lag / divisor_;
-  wait_lag_.add(lag - expected.lag);
-  expected.lag = lag;
-}
 
 }  // namespace
 

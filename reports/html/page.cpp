@@ -18,7 +18,6 @@
 #include "model/job/read_job.hpp"
 #include "reports/result/result_tables.hpp"
 #include "reports/svg/canvas.hpp"
-#include "reports/timeline/span_text.hpp"
 #include "reports/timeline/writers.hpp"
 #include "sim/files/compared_run.hpp"
 #include "sim/files/result_file.hpp"
@@ -106,7 +105,10 @@ Json view_of_timeline(const SavedTimeline& saved, const std::string& name, const
   const std::string& title = saved.timeline.title;
   const std::string shown = name.empty() ? title.substr(0, title.find(": ")) : name;
   if (saved.tells_transfers) return page_view(shown, saved.timeline);
-  Json view = page_view_of_spans(shown, saved.timeline);
+  // Neither what its ranks waited for nor its critical path is known.
+  Json view = {{"name", shown},
+               {"timeline", pack_timeline(saved.timeline, CriticalPath{})},
+               {"slices", saved.timeline.slices_per_microbatch}};
   view["note"] = fmt::format("{} of {} tells no transfers, as early versions wrote it: no waiting and no critical path",
                              saved.field, file);
   return view;
@@ -197,6 +199,19 @@ Views views_of_plan(const Json& json, const std::string& file, const ReadFile& r
   return views;
 }
 
+// The parts of every action (pass_parts), each with the key of its term in a breakdown.
+Json action_parts(const PreparedStep& step) {
+  Json all = Json::object();
+  for (const auto& [action, parts] : pass_parts(step)) {
+    Json list = Json::array();
+    for (const PassPart& part : parts) {
+      list.push_back({{"name", part.name}, {"term", step_term(part.id).key}, {"seconds", part.seconds}});
+    }
+    all[action] = std::move(list);
+  }
+  return all;
+}
+
 std::string all_with_ending(std::string_view ending) {
   std::string text;
   for (const EmbeddedFile& file : embedded_page()) {
@@ -250,28 +265,10 @@ Json page_terms() {
   return terms;
 }
 
-Json action_parts(const PreparedStep& step) {
-  Json all = Json::object();
-  for (const auto& [action, parts] : pass_parts(step)) {
-    Json list = Json::array();
-    for (const PassPart& part : parts) {
-      list.push_back({{"name", part.name}, {"term", step_term(part.id).key}, {"seconds", part.seconds}});
-    }
-    all[action] = std::move(list);
-  }
-  return all;
-}
-
 Json page_view(const std::string& name, const Timeline& timeline) {
   return {{"name", name},
           {"timeline", pack_timeline(timeline, critical_path(timeline))},
           {"metrics", metrics_json(timeline)},
-          {"slices", timeline.slices_per_microbatch}};
-}
-
-Json page_view_of_spans(const std::string& name, const Timeline& timeline) {
-  return {{"name", name},
-          {"timeline", pack_timeline(timeline, CriticalPath{})},
           {"slices", timeline.slices_per_microbatch}};
 }
 
@@ -283,9 +280,8 @@ Json page_view(const std::string& name, const Forecast& forecast) {
   Json view = page_view(name, forecast.timeline);
   view["result"] = result_json(forecast);
   std::vector<double> capacities;
-  // The curves are tensors: what the stack takes beyond them is taken off the limit.
   for (const RankMemoryResult& rank : forecast.result.memory.per_pipeline_rank) {
-    capacities.push_back(rank.capacity_gib - (rank.shown_gib - rank.total_gib));
+    capacities.push_back(capacity_for_tensors(rank));
   }
   view["memory"] = pack_memory(forecast.timeline, forecast.memory, capacities);
   view["parts"] = action_parts(forecast.step);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -111,8 +110,6 @@ const std::vector<EmbeddedFile>& embedded_page();
 /// its ranks did with their time, memory over time, and what each kind of action consists of.
 nlohmann::ordered_json page_view(const std::string& name, const Forecast& forecast);
 nlohmann::ordered_json page_view(const std::string& name, const Timeline& timeline);
-/// Of a timeline whose transfers are unknown: neither what its ranks waited for nor its critical path is told.
-nlohmann::ordered_json page_view_of_spans(const std::string& name, const Timeline& timeline);
 /// Of a result alone.
 nlohmann::ordered_json page_view(const std::string& name, const nlohmann::ordered_json& result);
 
@@ -120,9 +117,6 @@ nlohmann::ordered_json page_view(const std::string& name, const nlohmann::ordere
 /// breakdown, "bubble": [...] by those of a view's metrics, "memory": [...] by those of a rank}. Pages take them from
 /// their data, so that they name a term as every other output does.
 nlohmann::ordered_json page_terms();
-
-/// Those of reports/timeline/span_text.hpp, each with the key of its term in a breakdown.
-nlohmann::ordered_json action_parts(const PreparedStep& step);
 
 /// The views of a JSON result of this program: flopcast.result/1, flopcast.run/1 (forecast, then measured), the one in
 /// a flopcast.measurement/1, flopcast.timeline/1, flopcast.comparison/1 (every layout by its name),

@@ -5,6 +5,8 @@
 
 namespace flopcast {
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Explanation, name, aliases, what, formulas, yours, source, see)
+
 namespace {
 
 std::string normal_form(std::string_view term) {
@@ -17,19 +19,6 @@ std::string normal_form(std::string_view term) {
   return form;
 }
 
-Explanation explanation_from(const nlohmann::json& term, const std::string& group) {
-  Explanation explanation;
-  explanation.group = group;
-  explanation.name = term.at("name").get<std::string>();
-  explanation.aliases = term.at("aliases").get<std::vector<std::string>>();
-  explanation.what = term.at("what").get<std::string>();
-  explanation.formulas = term.at("formulas").get<std::vector<std::string>>();
-  explanation.yours = term.at("yours").get<std::vector<std::string>>();
-  explanation.source = term.at("source").get<std::string>();
-  explanation.see = term.at("see").get<std::vector<std::string>>();
-  return explanation;
-}
-
 }  // namespace
 
 std::vector<Explanation> read_explanations() {
@@ -37,7 +26,8 @@ std::vector<Explanation> read_explanations() {
   for (const EmbeddedFile& file : embedded_explanations()) {
     const nlohmann::json json = nlohmann::json::parse(file.text);
     for (const nlohmann::json& term : json.at("terms")) {
-      explanations.push_back(explanation_from(term, json.at("group").get<std::string>()));
+      explanations.push_back(term.get<Explanation>());
+      explanations.back().group = json.at("group").get<std::string>();
     }
   }
   return explanations;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstddef>
 #include <map>
 #include <string>
@@ -33,11 +32,6 @@ Bytes moved_bytes(const Operator& op, const Job& job) {
   const auto k = static_cast<double>(shape.k);
   return Bytes((m * k + k * n + m * n) * static_cast<double>(shape.batch) *
                element_size(job.training.precision).value());
-}
-
-// The curves are tensors: what the stack takes beyond them is taken off the limit.
-double for_tensors(const RankMemoryResult& rank) {
-  return rank.capacity_gib - (rank.shown_gib - rank.total_gib);
 }
 
 // What its kernels compute: fused attention skips what a causal mask hides.
@@ -82,16 +76,11 @@ std::string kind_name(const std::string& kind) {
   return kind == "node" ? "cards" : kind.rfind("tier", 0) == 0 ? kind + " uplinks" : kind;
 }
 
-std::string load_note(const LinkLoad& load) {
-  std::string text;
-  for (const Axis axis : kResultAxes) {
-    if (load.share[axis] < 0.005) continue;
-    text += fmt::format("{}{} {} %", text.empty() ? "" : ", ", name_of(axis), percent(load.share[axis]));
-  }
-  return text;
-}
-
 }  // namespace
+
+double capacity_for_tensors(const RankMemoryResult& rank) {
+  return rank.capacity_gib - (rank.shown_gib - rank.total_gib);
+}
 
 std::vector<SeriesChart> memory_charts(const Forecast& forecast) {
   std::vector<SeriesChart> charts;
@@ -105,7 +94,7 @@ std::vector<SeriesChart> memory_charts(const Forecast& forecast) {
     chart.x.title = "seconds";
     chart.y.title = "GiB";
     chart.y.from_zero = true;
-    double capacity = for_tensors(forecast.result.memory.per_pipeline_rank[first]);
+    double capacity = capacity_for_tensors(forecast.result.memory.per_pipeline_rank[first]);
     for (std::size_t rank = first; rank < last; ++rank) {
       Series series{fmt::format("rank {}", rank), {}, SeriesStyle::kSteps};
       for (const MemoryPoint& point : forecast.memory[rank].points) {
@@ -113,7 +102,7 @@ std::vector<SeriesChart> memory_charts(const Forecast& forecast) {
             {static_cast<double>(point.time) * timeline.units_per_tick, gibibytes(Bytes(point.bytes)), ""});
       }
       series.points.push_back({end, series.points.back().y, ""});
-      capacity = std::min(capacity, for_tensors(forecast.result.memory.per_pipeline_rank[rank]));
+      capacity = std::min(capacity, capacity_for_tensors(forecast.result.memory.per_pipeline_rank[rank]));
       chart.series.push_back(std::move(series));
     }
     const double beyond = forecast.step.job.training.stack.memory_overhead_gib;
@@ -236,7 +225,7 @@ FabricPicture fabric_picture(const Cluster& cluster, const NetworkFabric& fabric
     double& fullest = place.up ? box.up : box.down;
     if (load.utilisation <= fullest) continue;
     fullest = load.utilisation;
-    box.note = load_note(load);
+    box.note = shares_text(load.share);
   }
   for (auto& [kind, boxes] : kinds) {
     FabricPicture::Row row{kind == "node" ? "nodes" : kind, {}};

@@ -8,13 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "model/config/document.hpp"
 #include "model/cost/compute.hpp"
 #include "model/units/quantity.hpp"
 #include "model/workload/operators.hpp"
-#include "reports/timeline/span_text.hpp"
+#include "reports/timeline/writers.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/memory.hpp"
 #include "sim/forecast/terms.hpp"
@@ -52,7 +51,7 @@ Table step_table(const Forecast& forecast, ShownMfu mfu) {
   const Result& result = forecast.result;
   const IterationResult& iteration = result.iteration;
   Table table = {.title = answer_line(forecast.result) + "\n" + describe_job(forecast.step.job),
-                 .columns = {text_column("step"), {"value", Align::kRight, "value", false}}};
+                 .columns = {text_column("step"), {"value"}}};
   const auto add = [&table](const std::string& name, const std::string& value) { table.rows.push_back({name, value}); };
   add("step time", time_in_seconds(iteration.time_s));
   if (result.interval)
@@ -99,10 +98,10 @@ Table breakdown_table(const Result& result) {
   const CommunicationResult& sent = result.communication;
   Table table;
   table.columns = {text_column("where the step goes"),
-                   {"exposed", Align::kRight, "exposed", false},
-                   {"share", Align::kRight, "share", false},
-                   {"under way", Align::kRight, "under_way", false},
-                   {"GB sent per GPU", Align::kRight, "gb_sent", false}};
+                   {"exposed"},
+                   {"share"},
+                   {"under way"},
+                   {"GB sent per GPU", Align::kRight, "gb_sent"}};
   const auto add = [&](const std::string& name, double seconds, const AxisCommunication* axis) {
     if (seconds == 0.0 && (axis == nullptr || axis->total_s == 0.0)) return;
     constexpr double kGiga = 1e9;
@@ -124,9 +123,9 @@ Table distribution_table(const Result& result) {
   const DistributionResult& distribution = *result.distribution;
   const double forecast = result.iteration.time_s;
   Table table;
-  table.columns = {{fmt::format("step time over {} samples", distribution.samples), Align::kLeft, "figure", false},
-                   {"value", Align::kRight, "value", false},
-                   {"over the forecast", Align::kRight, "over_forecast", false}};
+  table.columns = {text_column(fmt::format("step time over {} samples", distribution.samples), "figure"),
+                   {"value"},
+                   {"over the forecast", Align::kRight, "over_forecast"}};
   const auto add = [&](const std::string& name, double seconds) {
     constexpr double kShown = 0.0005;  // half of the last digit; less has no sign
     const double over = seconds / forecast - 1.0;
@@ -155,9 +154,7 @@ Table packing_table(const Result& result) {
       "microbatch; packed {} %, {:.2f} times the tokens of data a second",
       percent(packing.padded_filled), percent(packing.longest_filled), percent(packing.filled),
       packing.tokens_per_s / packing.padded_tokens_per_s));
-  table.columns = {text_column("sequences of several lengths", "packing"),
-                   {"step time", Align::kRight, "step_time", false},
-                   {"idle", Align::kRight, "idle", false}};
+  table.columns = {text_column("sequences of several lengths", "packing"), {"step time"}, {"idle"}};
   table.rows = {
       {"full sequences, the forecast", time_in_seconds(result.iteration.time_s), ""},
       {"the same work in equal microbatches", time_in_seconds(packing.equal_s), percent(packing.equal_idle) + " %"},
@@ -228,11 +225,10 @@ std::string answer_line(const Result& result) {
   std::string text = rounded(result.iteration.time_s, 3) + " s a step";
   if (result.iteration.time_s < 1.0) text = time_in_seconds(result.iteration.time_s) + " a step";
   if (result.interval) text += " " + plus_minus(*result.interval) + if_stalled(*result.interval);
-  constexpr double kDay = 86'400.0;
   if (result.run) {
-    const std::string low = time_in_days(result.run->days.p5 * kDay);
-    const std::string middle = time_in_days(result.run->days.p50 * kDay);
-    const std::string high = time_in_days(result.run->days.p95 * kDay);
+    const std::string low = time_in_days(result.run->days.p5 * kSecondsADay);
+    const std::string middle = time_in_days(result.run->days.p50 * kSecondsADay);
+    const std::string high = time_in_days(result.run->days.p95 * kSecondsADay);
     const std::string unit = unit_of(middle);
     const bool alike = unit_of(low) == unit && unit_of(high) == unit;
     const std::size_t told = alike ? unit.size() : 0;
@@ -240,7 +236,7 @@ std::string answer_line(const Result& result) {
                         high.substr(0, high.size() - told));
     if (result.run->cost_usd) text += ", " + dollars(result.run->cost_usd->p50);
   } else if (result.training) {
-    text += ", " + time_in_days(result.training->days * kDay);
+    text += ", " + time_in_days(result.training->days * kSecondsADay);
     if (result.training->cost_usd) text += ", " + dollars(*result.training->cost_usd);
   }
   const double shown = std::max(memory.peak_gib, memory.shown_gib);
@@ -360,8 +356,7 @@ Table memory_over_time_table(const Forecast& forecast) {
 
 Table critical_path_table(const Timeline& timeline, const CriticalPath& path) {
   Table table;
-  table.columns = {
-      text_column("critical path"), {"time", Align::kRight, "time", false}, {"share", Align::kRight, "share", false}};
+  table.columns = {text_column("critical path"), {"time"}, {"share"}};
   const double total = static_cast<double>(path.total());
   const auto add = [&](std::string name, Ticks ticks) {
     if (ticks == 0) return;
@@ -377,8 +372,6 @@ Table critical_path_table(const Timeline& timeline, const CriticalPath& path) {
   return table;
 }
 
-namespace {
-
 std::string shares_text(const ByAxis<double>& shares) {
   std::string text;
   constexpr double kShown = 0.005;
@@ -389,13 +382,13 @@ std::string shares_text(const ByAxis<double>& shares) {
   return text;
 }
 
+namespace {
+
 Table network_table(const Result& result) {
   const NetworkResult& network = *result.network;
   const double time_s = result.iteration.time_s;
   Table table;
-  table.columns = {text_column("links shared with others", "network"),
-                   {"adds", Align::kRight, "adds", false},
-                   {"share", Align::kRight, "share", false}};
+  table.columns = {text_column("links shared with others", "network"), {"adds"}, {"share"}};
   for (const Axis axis : kResultAxes) {
     const double added = network.contention_s[axis];
     if (added <= 0.0) continue;

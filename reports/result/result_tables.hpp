@@ -39,6 +39,10 @@ Table packing_table(const Result& result);
 /// Of a result with a network: what sharing adds, and the hot links where there are any.
 std::vector<Table> network_tables(const Result& result);
 Table hot_links_table(const Result& result);
+/// "dp 71 %, pp 29 %": from half a percent on.
+std::string shares_text(const ByAxis<double>& shares);
+/// Of a rank's capacity: what the stack takes beyond the tensors is taken off.
+double capacity_for_tensors(const RankMemoryResult& rank);
 
 /// The longest chain of work and transfers, by what it consists of: shortening anything else does not help.
 Table critical_path_table(const Timeline& timeline, const CriticalPath& path);

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/text/words.hpp"
@@ -20,9 +20,9 @@ namespace {
 Table run_table(const RunResult& run, const std::optional<StepTimeInterval>& interval) {
   Table table;
   table.columns = {text_column(fmt::format("run of months, {} drawn", run.runs), "run"),
-                   {"5 % are below", Align::kRight, "p5", false},
-                   {"median", Align::kRight, "p50", false},
-                   {"95 % are below", Align::kRight, "p95", false}};
+                   {"5 % are below", Align::kRight, "p5"},
+                   {"median", Align::kRight, "p50"},
+                   {"95 % are below", Align::kRight, "p95"}};
   const auto shares = [](const Quantiles& of) {
     return std::vector<std::string>{percent(of.p5) + " %", percent(of.p50) + " %", percent(of.p95) + " %"};
   };
@@ -36,9 +36,9 @@ Table run_table(const RunResult& run, const std::optional<StepTimeInterval>& int
   if (run.cost_usd) {
     add("cost, spares included", {dollars(run.cost_usd->p5), dollars(run.cost_usd->p50), dollars(run.cost_usd->p95)});
   }
-  constexpr double kMtbiDay = 86'400.0;
   if (run.interruptions_per_day > 0.0) {
-    table.notes.push_back(fmt::format("an interruption every {}", time_in_days(kMtbiDay / run.interruptions_per_day)));
+    table.notes.push_back(
+        fmt::format("an interruption every {}", time_in_days(kSecondsADay / run.interruptions_per_day)));
   }
   if (interval) {
     table.notes.push_back(
@@ -65,12 +65,9 @@ Table run_table(const RunResult& run, const std::optional<StepTimeInterval>& int
 
 Table losses_table(const RunResult& run, bool all) {
   Table table;
-  table.columns = {text_column("lost to", "lost_to"),
-                   {"time", Align::kRight, "time", false},
-                   {"of the clock", Align::kRight, "share", false}};
-  constexpr double kLossDay = 86'400.0;
+  table.columns = {text_column("lost to", "lost_to"), {"time"}, {"of the clock", Align::kRight, "share"}};
   const auto add = [&](const std::string& name, double seconds) {
-    table.rows.push_back({name, time_in_days(seconds), percent(seconds / (run.days.p50 * kLossDay)) + " %"});
+    table.rows.push_back({name, time_in_days(seconds), percent(seconds / (run.days.p50 * kSecondsADay)) + " %"});
   };
   for (const NamedSeconds& part : run.lost_by_phase) {
     std::string words = part.name;
@@ -78,8 +75,7 @@ Table losses_table(const RunResult& run, bool all) {
     if (part.seconds > 0.0) add(words, part.seconds);
   }
   std::vector<NamedSeconds> causes = run.lost_by_cause;
-  std::stable_sort(causes.begin(), causes.end(),
-                   [](const NamedSeconds& a, const NamedSeconds& b) { return a.seconds > b.seconds; });
+  std::ranges::stable_sort(causes, std::greater{}, &NamedSeconds::seconds);
   constexpr std::size_t kShownCauses = 5;
   double others = 0.0;
   for (std::size_t place = 0; place < causes.size(); ++place) {
@@ -96,12 +92,9 @@ Table losses_table(const RunResult& run, bool all) {
 
 Table options_table(const RunResult& run) {
   Table table;
-  table.columns = {text_column("what a change buys", "change"),
-                   {"goodput", Align::kRight, "goodput", false},
-                   {"days saved", Align::kRight, "days_saved", false}};
-  const bool priced = std::any_of(run.options.begin(), run.options.end(),
-                                  [](const RunOption& option) { return option.saved_usd.has_value(); });
-  if (priced) table.columns.push_back({"money saved", Align::kRight, "saved", false});
+  table.columns = {text_column("what a change buys", "change"), {"goodput"}, {"days saved"}};
+  const bool priced = std::ranges::any_of(run.options, [](const RunOption& one) { return one.saved_usd.has_value(); });
+  if (priced) table.columns.push_back({"money saved", Align::kRight, "saved"});
   for (const RunOption& option : run.options) {
     table.rows.push_back(
         {option.change, percent(option.goodput_p50) + " %", fmt::format("{:+.2f}", option.days_saved)});

@@ -61,6 +61,13 @@ std::string hex_color(Rgb color) {
   return fmt::format("#{:02x}{:02x}{:02x}", color.red, color.green, color.blue);
 }
 
+Rgb mixed(Rgb from, Rgb to, double share) {
+  const auto mix = [share](std::uint8_t a, std::uint8_t b) {
+    return static_cast<std::uint8_t>(std::lround(a + (b - a) * share));
+  };
+  return {mix(from.red, to.red), mix(from.green, to.green), mix(from.blue, to.blue)};
+}
+
 std::string escape_xml(std::string_view text) {
   std::string escaped;
   while (!text.empty()) {
@@ -134,15 +141,29 @@ std::vector<AxisMark> AxisScale::marks() const {
   return marks;
 }
 
-std::vector<LegendPlace> wrap_legend(const std::vector<double>& widths, double left, double right, double gap) {
-  std::vector<LegendPlace> places;
-  LegendPlace next{left, 0};
-  for (const double width : widths) {
+Legend::Legend(std::vector<LegendEntry> entries, const LegendLook& look, double left, double right)
+    : entries_(std::move(entries)), look_(look) {
+  Place next{left, 0};
+  for (const LegendEntry& entry : entries_) {
+    const double width = words_at(entry) + text_width(entry.words, look.letter) + look.after;
     if (next.x > left && next.x + width > right) next = {left, next.row + 1};
-    places.push_back(next);
-    next.x += width + gap;
+    places_.push_back(next);
+    next.x += width + look.gap;
   }
-  return places;
+}
+
+void Legend::draw(Canvas& canvas, double top) const {
+  constexpr double kBar = 2.0;
+  for (std::size_t index = 0; index < entries_.size(); ++index) {
+    const LegendEntry& entry = entries_[index];
+    const double x = places_[index].x;
+    const double y = top + look_.row * places_[index].row;
+    if (!entry.square.empty()) {
+      canvas.rectangle(entry.square, entry.narrow ? x + look_.side / 2 - kBar / 2 : x, y,
+                       entry.narrow ? kBar : look_.side, look_.side);
+    }
+    canvas.text(x + words_at(entry), y + look_.baseline, "", entry.words);
+  }
 }
 
 void Canvas::text(double x, double y, std::string_view attributes, std::string_view words) {

@@ -20,6 +20,8 @@ struct Rgb {
 /// Whether white text stands out more than black on it: contrast ratio of WCAG 2.1.
 bool needs_light_text(Rgb background);
 std::string hex_color(Rgb color);
+/// The colour at a share of the way from one to the other.
+Rgb mixed(Rgb from, Rgb to, double share);
 
 /// Okabe & Ito 2008: told apart with every kind of colour vision.
 inline constexpr std::array<const char*, 7> kPalette = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
@@ -82,13 +84,6 @@ class AxisScale {
   bool logarithmic_ = false;
 };
 
-/// Where the entries of a legend begin: in rows from `left`, none beyond `right` that is not the first of its row.
-struct LegendPlace {
-  double x = 0.0;
-  int row = 0;
-};
-std::vector<LegendPlace> wrap_legend(const std::vector<double>& widths, double left, double right, double gap);
-
 /// What surrounds a drawing.
 struct SvgFrame {
   const char* name;    ///< class of the image, ahead of every rule of its style sheet, as images share a page
@@ -125,6 +120,41 @@ class Canvas {
 
  private:
   std::string svg_;
+};
+
+/// A square and words beside it.
+struct LegendEntry {
+  std::string square;  ///< its attributes; empty: words alone
+  std::string words;
+  bool narrow = false;  ///< a bar instead of the square
+};
+/// Sizes in pixels.
+struct LegendLook {
+  double side = 0.0;      ///< of the squares
+  double words = 0.0;     ///< where they begin
+  double baseline = 0.0;  ///< of the words, below the top of the square
+  double gap = 0.0;       ///< between entries
+  double row = 0.0;
+  double after = 0.0;  ///< room behind the words, which counts for their entry
+  double letter = kLetterOf11;
+};
+/// Entries in rows from `left`, none beyond `right` that is not the first of its row.
+class Legend {
+ public:
+  Legend(std::vector<LegendEntry> entries, const LegendLook& look, double left, double right);
+  int rows() const { return places_.empty() ? 0 : places_.back().row + 1; }
+  void draw(Canvas& canvas, double top) const;
+
+ private:
+  struct Place {
+    double x = 0.0;
+    int row = 0;
+  };
+  double words_at(const LegendEntry& entry) const { return entry.square.empty() ? 0.0 : look_.words; }
+
+  std::vector<LegendEntry> entries_;
+  LegendLook look_;
+  std::vector<Place> places_;
 };
 
 }  // namespace flopcast

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstddef>
 #include <iterator>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/text/error.hpp"
@@ -32,21 +34,12 @@ struct Frame {
   double height = 0.0;
 };
 
-std::vector<double> values_of(const SeriesChart& chart, double SeriesPoint::*member) {
+std::vector<double> values_of(const SeriesChart& chart, const SeriesAxis& axis, double SeriesPoint::*member) {
   std::vector<double> values;
   for (const Series& series : chart.series) {
     for (const SeriesPoint& point : series.points) values.push_back(point.*member);
   }
-  return values;
-}
-std::vector<double> x_values(const SeriesChart& chart) {
-  std::vector<double> values = values_of(chart, &SeriesPoint::x);
-  if (chart.x.from_zero) values.push_back(0.0);
-  return values;
-}
-std::vector<double> y_values(const SeriesChart& chart) {
-  std::vector<double> values = values_of(chart, &SeriesPoint::y);
-  if (chart.y.from_zero) values.push_back(0.0);
+  if (axis.from_zero) values.push_back(0.0);
   return values;
 }
 
@@ -54,12 +47,17 @@ bool is_line(SeriesStyle style) {
   return style == SeriesStyle::kLine || style == SeriesStyle::kDashed || style == SeriesStyle::kSteps;
 }
 
-std::vector<LegendPlace> legend_of(const SeriesChart& chart, const Frame& frame) {
-  constexpr double kSquare = 13.0;
-  constexpr double kGap = 21.0;
-  std::vector<double> widths;
-  for (const Series& series : chart.series) widths.push_back(kSquare + text_width(series.name, kLetterOf11));
-  return wrap_legend(widths, frame.left, frame.left + frame.width, kGap);
+std::string css_of(const SeriesChart& chart, std::size_t index) {
+  return chart.series[index].style == SeriesStyle::kDashed ? "ref" : fmt::format("s{}", index % kSeriesColors);
+}
+
+Legend legend_of(const SeriesChart& chart, const Frame& frame) {
+  constexpr LegendLook kLook = {.side = 9.0, .words = 13.0, .baseline = 8.0, .gap = 21.0, .row = kSeriesLegendRow};
+  std::vector<LegendEntry> entries;
+  for (std::size_t index = 0; index < chart.series.size(); ++index) {
+    entries.push_back({fmt::format(" class=\"{}\"", css_of(chart, index)), chart.series[index].name});
+  }
+  return {std::move(entries), kLook, frame.left, frame.left + frame.width};
 }
 
 class ChartDrawing {
@@ -70,10 +68,10 @@ class ChartDrawing {
         titles_(titles),
         frame_(frame),
         legend_(legend_of(chart, frame)),
-        x_(x_values(chart), chart.x.logarithmic),
-        y_(y_values(chart), chart.y.logarithmic) {
+        x_(values_of(chart, chart.x, &SeriesPoint::x), chart.x.logarithmic),
+        y_(values_of(chart, chart.y, &SeriesPoint::y), chart.y.logarithmic) {
     // Further rows of the legend take their height from the plot.
-    rows_below_ = legend_.empty() ? 0 : legend_.back().row;
+    rows_below_ = std::max(0, legend_.rows() - 1);
     const double more = kSeriesLegendRow * rows_below_;
     frame_.top += more;
     frame_.height -= more;
@@ -84,29 +82,17 @@ class ChartDrawing {
     draw_axes();
     for (std::size_t index = 0; index < chart_.series.size(); ++index) {
       const Series& series = chart_.series[index];
-      if (is_line(series.style)) draw_line(series, css_of(index));
-      if (!is_line(series.style)) draw_points(series, css_of(index));
+      if (is_line(series.style)) draw_line(series, css_of(chart_, index));
+      if (!is_line(series.style)) draw_points(series, css_of(chart_, index));
     }
     for (std::size_t index = 0; index < chart_.series.size(); ++index) {
       if (chart_.series[index].style == SeriesStyle::kNamedPoints) draw_names(chart_.series[index]);
     }
-    draw_legend();
+    legend_.draw(canvas_, title_y() + 9.0);
   }
 
  private:
   double title_y() const { return frame_.top - kSeriesLegendRow * rows_below_ - 26.0; }
-  std::string css_of(std::size_t index) const {
-    return chart_.series[index].style == SeriesStyle::kDashed ? "ref" : fmt::format("s{}", index % kSeriesColors);
-  }
-
-  void draw_legend() {
-    for (std::size_t index = 0; index < legend_.size(); ++index) {
-      const LegendPlace& place = legend_[index];
-      const double y = title_y() + 9.0 + kSeriesLegendRow * place.row;
-      canvas_.rectangle(fmt::format(" class=\"{}\"", css_of(index)), place.x, y, 9.0, 9.0);
-      canvas_.text(place.x + 13.0, y + 8.0, "", chart_.series[index].name);
-    }
-  }
 
   void draw_names(const Series& series) {
     PointLabels labels({frame_.left, frame_.top, frame_.width, frame_.height});
@@ -223,7 +209,7 @@ class ChartDrawing {
   const SeriesChart& chart_;
   bool titles_ = true;
   Frame frame_;
-  std::vector<LegendPlace> legend_;
+  Legend legend_;
   int rows_below_ = 0;  // of the legend, below its first
   AxisScale x_;
   AxisScale y_;
@@ -352,12 +338,12 @@ std::string write_state_rows_svg(const StateRows& rows) {
   const double bottom = kStateRowsTop + kStateRowHeight * static_cast<double>(rows.rows.size());
   Canvas canvas;
   canvas.text(kImageMargin, 24.0, " font-size=\"14\"", rows.title);
-  double x = left;
+  std::vector<LegendEntry> states;
   for (std::size_t state = 0; state < rows.states.size(); ++state) {
-    canvas.rectangle(fmt::format(" fill=\"{}\"", state_color(rows, state)), x, 40.0, 11.0, 11.0);
-    canvas.text(x + 16.0, 49.5, "", rows.states[state]);
-    x += 16.0 + text_width(rows.states[state], kLetterOf11) + 18.0;
+    states.push_back({fmt::format(" fill=\"{}\"", state_color(rows, state)), rows.states[state]});
   }
+  constexpr LegendLook kLook = {.side = 11.0, .words = 16.0, .baseline = 9.5, .gap = 18.0};
+  Legend(std::move(states), kLook, left, std::numeric_limits<double>::infinity()).draw(canvas, 40.0);
   constexpr double kLeastPixels = 0.3;
   for (std::size_t index = 0; index < rows.rows.size(); ++index) {
     const StateRow& row = rows.rows[index];

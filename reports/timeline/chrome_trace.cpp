@@ -18,7 +18,6 @@
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "model/units/quantity.hpp"
-#include "reports/timeline/span_text.hpp"
 
 namespace flopcast {
 
@@ -218,13 +217,26 @@ class TraceWriter {
     print("}},\"traceEvents\":[");
   }
 
+  void write_process(std::size_t process, std::string_view name) {
+    begin_event();
+    print("{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\",\"args\":{{\"name\":{}}}}}", process, json_text(name));
+    begin_event();
+    print("{{\"ph\":\"M\",\"pid\":{0},\"name\":\"process_sort_index\",\"args\":{{\"sort_index\":{0}}}}}", process);
+  }
+  template <class Number>
+  void write_thread(std::size_t process, Number thread, std::string_view name, Number position) {
+    begin_event();
+    print("{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}}}", process, thread,
+          json_text(name));
+    begin_event();
+    print("{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_sort_index\",\"args\":{{\"sort_index\":{}}}}}",
+          process, thread, position);
+  }
+
   void write_names(std::size_t rank) {
     const std::string name =
         options_.rank_names.empty() ? "rank " + std::to_string(rank) : options_.rank_names.at(rank);
-    begin_event();
-    print("{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\",\"args\":{{\"name\":{}}}}}", rank, json_text(name));
-    begin_event();
-    print("{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_sort_index\",\"args\":{{\"sort_index\":{}}}}}", rank, rank);
+    write_process(rank, name);
     std::set<std::pair<StreamKind, int>> threads;
     for (std::size_t i = 0; i < lanes_[rank].size(); ++i) {
       threads.emplace(timeline_.ranks[rank][i].stream, lanes_[rank][i]);
@@ -232,12 +244,7 @@ class TraceWriter {
     int position = 0;
     for (const auto& [stream, lane] : threads) {
       const std::string suffix = lane == 0 ? "" : fmt::format(", overlapped {}", lane);
-      begin_event();
-      print("{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":\"{}{}\"}}}}", rank,
-            tid_of(stream, lane), name_of(stream), suffix);
-      begin_event();
-      print("{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_sort_index\",\"args\":{{\"sort_index\":{}}}}}",
-            rank, tid_of(stream, lane), position++);
+      write_thread(rank, tid_of(stream, lane), fmt::format("{}{}", name_of(stream), suffix), position++);
     }
   }
 
@@ -245,19 +252,10 @@ class TraceWriter {
 
   void write_row_names() {
     const std::size_t process = fabric_process();
-    begin_event();
-    print("{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\",\"args\":{{\"name\":\"fabric\"}}}}", process);
-    begin_event();
-    print("{{\"ph\":\"M\",\"pid\":{},\"name\":\"process_sort_index\",\"args\":{{\"sort_index\":{}}}}}", process,
-          process);
+    write_process(process, "fabric");
     for (std::size_t row = 0; row < options_.messages.size(); ++row) {
       const SharedMessages& messages = options_.messages[row];
-      begin_event();
-      print("{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}}}", process, row,
-            json_text(messages.name + ", over " + messages.link));
-      begin_event();
-      print("{{\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_sort_index\",\"args\":{{\"sort_index\":{}}}}}",
-            process, row, row);
+      write_thread(process, row, messages.name + ", over " + messages.link, row);
     }
   }
 

@@ -6,9 +6,9 @@
 #include <array>
 #include <cmath>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "reports/svg/canvas.hpp"
 
@@ -112,10 +112,6 @@ std::string life_cell(const LifeGrid& grid, int cell, bool ascii) {
   return std::string(kEighths[eighths - 1]);
 }
 
-std::string lasting(const LifeGrid& grid) {
-  return time_in_days(grid.seconds);
-}
-
 std::array<double, kRunPhases> life_losses(const RunLife& life) {
   std::array<double, kRunPhases> lost{};
   for (std::size_t phase = 0; phase < kRunPhases; ++phase) {
@@ -132,7 +128,8 @@ std::string draw_life(const RunLife& life, const std::string& title, const Termi
   constexpr int kDays = 7;
   const int room = std::max(kFewest, options.width - kBeside);
   const LifeGrid grid = grid_of(life, room / kDays * kDays);
-  std::string text = fmt::format("{}: {}, {} interruptions\n", title, lasting(grid), life.outcome.interruptions);
+  std::string text =
+      fmt::format("{}: {}, {} interruptions\n", title, time_in_days(grid.seconds), life.outcome.interruptions);
   for (int row = 0; row < grid.rows; ++row) {
     std::string cells;
     for (int column = 0; column < grid.columns; ++column)
@@ -186,28 +183,19 @@ std::string write_life_svg(const RunLife& life, const std::string& title, bool d
                 fmt::format("{:.0f} %", 100.0 * grid.trained_in_row(row)));
   }
   const std::array<double, kRunPhases> lost = life_losses(life);
-  std::vector<double> widths;
-  std::vector<std::size_t> shown;
-  const auto words_of = [&lost](std::size_t phase) {
-    return fmt::format("{} {}", kLooks.at(phase).words, time_in_days(lost.at(phase)));
-  };
-  constexpr double kSwatch = 16.0;
+  std::vector<LegendEntry> entries;
   for (std::size_t phase = 0; phase < kRunPhases; ++phase) {
     if (lost.at(phase) <= 0.0) continue;
-    shown.push_back(phase);
-    widths.push_back(kSwatch + text_width(words_of(phase), kLetterOf11));
+    entries.push_back({fmt::format(" fill=\"{}\"", kLooks.at(phase).color),
+                       fmt::format("{} {}", kLooks.at(phase).words, time_in_days(lost.at(phase)))});
   }
   const double legend_top = kTop + grid.rows * (kRowHeight + kGap) + kGap;
-  const std::vector<LegendPlace> places = wrap_legend(widths, kLeft, width - kRight, kSwatch);
-  int legend_rows = 1;
-  for (std::size_t entry = 0; entry < shown.size(); ++entry) {
-    const double y = legend_top + places[entry].row * kLegendRow;
-    legend_rows = std::max(legend_rows, places[entry].row + 1);
-    canvas.rectangle(fmt::format(" fill=\"{}\"", kLooks.at(shown[entry]).color), places[entry].x, y, 10.0, 10.0);
-    canvas.text(places[entry].x + kSwatch, y + 9.0, "", words_of(shown[entry]));
-  }
+  constexpr LegendLook kLook = {.side = 10.0, .words = 16.0, .baseline = 9.0, .gap = 16.0, .row = kLegendRow};
+  const Legend legend(std::move(entries), kLook, kLeft, width - kRight);
+  legend.draw(canvas, legend_top);
+  const int legend_rows = std::max(1, legend.rows());
   SvgFrame frame{"life", width, legend_top + legend_rows * kLegendRow + kGap};
-  frame.title = fmt::format("{}: {}, {} interruptions", title, lasting(grid), life.outcome.interruptions);
+  frame.title = fmt::format("{}: {}, {} interruptions", title, time_in_days(grid.seconds), life.outcome.interruptions);
   frame.description =
       "A row of time after the other; of each moment the height that trained, and what the rest was lost to.";
   frame.css = ".life .trains{fill:#dbe7ee}";

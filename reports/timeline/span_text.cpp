@@ -1,12 +1,11 @@
-#include "reports/timeline/span_text.hpp"
+#include "reports/timeline/writers.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
-#include <cstdint>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -55,11 +54,8 @@ char letter_of(SpanKind kind) {
 Rgb fill_color(SpanKind kind, ChunkIndex chunk, int chunks) {
   const Rgb hue = kHues.at(static_cast<std::size_t>(kind));
   if (chunk == 0 || chunks < 2) return hue;
-  const double white = 0.6 * chunk / (chunks - 1);
-  const auto mix = [white](std::uint8_t channel) {
-    return static_cast<std::uint8_t>(std::lround(channel + (255 - channel) * white));
-  };
-  return {mix(hue.red), mix(hue.green), mix(hue.blue)};
+  constexpr Rgb kWhite = {255, 255, 255};
+  return mixed(hue, kWhite, 0.6 * chunk / (chunks - 1));
 }
 
 std::string css_class(SpanKind kind, ChunkIndex chunk) {
@@ -87,20 +83,16 @@ ChunkIndex chunk_of(const Span& span, const Timeline& timeline) {
 
 int chunk_count(const Timeline& timeline) {
   int count = 1;
-  for (const std::vector<Span>& spans : timeline.ranks) {
-    for (const Span& span : spans) count = std::max(count, 1 + chunk_of(span, timeline));
-  }
+  each_span(timeline, [&](const Span& span) { count = std::max(count, 1 + chunk_of(span, timeline)); });
   return count;
 }
 
 int newest_version(const Timeline& timeline) {
   int newest = 0;
   if (!timeline.weights) return newest;
-  for (const std::vector<Span>& spans : timeline.ranks) {
-    for (const Span& span : spans) {
-      if (is_action(span.kind)) newest = std::max(newest, timeline.weights->version(span));
-    }
-  }
+  each_span(timeline, [&](const Span& span) {
+    if (is_action(span.kind)) newest = std::max(newest, timeline.weights->version(span));
+  });
   return newest;
 }
 
@@ -114,15 +106,9 @@ std::string version_words(int shade, int newest) {
 }
 
 std::vector<SpanKind> kinds_present(const Timeline& timeline) {
-  std::array<bool, kSpanKindCount> present = {};
-  for (const std::vector<Span>& spans : timeline.ranks) {
-    for (const Span& span : spans) present.at(static_cast<std::size_t>(span.kind)) = true;
-  }
-  std::vector<SpanKind> kinds;
-  for (std::size_t i = 0; i < kSpanKindCount; ++i) {
-    if (present.at(i)) kinds.push_back(static_cast<SpanKind>(i));
-  }
-  return kinds;
+  std::set<SpanKind> kinds;
+  each_span(timeline, [&](const Span& span) { kinds.insert(span.kind); });
+  return {kinds.begin(), kinds.end()};
 }
 
 std::vector<int> assign_lanes(const std::vector<Span>& spans) {

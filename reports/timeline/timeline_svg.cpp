@@ -16,7 +16,6 @@
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "reports/svg/canvas.hpp"
-#include "reports/timeline/span_text.hpp"
 
 namespace flopcast {
 namespace {
@@ -337,9 +336,7 @@ struct Figure {
 std::vector<StreamKind> side_lanes(const std::vector<Timeline>& timelines) {
   std::set<StreamKind> streams;
   for (const Timeline& timeline : timelines) {
-    for (const auto& spans : timeline.ranks) {
-      for (const Span& span : spans) streams.insert(span.stream);
-    }
+    each_span(timeline, [&](const Span& span) { streams.insert(span.stream); });
   }
   streams.erase(StreamKind::kCompute);
   return {streams.begin(), streams.end()};
@@ -388,16 +385,13 @@ std::string summary(const Timeline& timeline, const DisplayUnit& unit) {
 std::set<std::pair<SpanKind, ChunkIndex>> styles_present(const Figure& figure) {
   std::set<std::pair<SpanKind, ChunkIndex>> styles;
   for (const Timeline& timeline : figure.timelines) {
-    for (const auto& spans : timeline.ranks) {
-      for (const Span& span : spans) styles.emplace(span.kind, chunk_of(span, timeline));
-    }
+    each_span(timeline, [&](const Span& span) { styles.emplace(span.kind, chunk_of(span, timeline)); });
   }
   return styles;
 }
 
 bool any_weights(const Figure& figure) {
-  return std::any_of(figure.timelines.begin(), figure.timelines.end(),
-                     [](const Timeline& timeline) { return timeline.weights.has_value(); });
+  return std::ranges::any_of(figure.timelines, [](const Timeline& timeline) { return timeline.weights.has_value(); });
 }
 
 /// By its looks, so that images that share a page may share it.
@@ -473,21 +467,6 @@ void draw_grid(Canvas& canvas, const Figure& figure, double top, double bottom) 
   canvas.path("grid", path);
 }
 
-void draw_transfers(Canvas& canvas, const Figure& figure, const Timeline& timeline, double top) {
-  std::string path;
-  const auto middle = [&](std::uint32_t rank) {
-    return top + static_cast<double>(rank) * figure.row_pitch + figure.geometry.height / 2;
-  };
-  for (const Transfer& transfer : timeline.transfers) {
-    const double toward = transfer.to_rank > transfer.from_rank ? 1.0 : -1.0;
-    const double offset = toward * figure.geometry.height / 2;
-    path += fmt::format("M{} {}L{} {}", coordinate(figure.geometry.x(transfer.start)),
-                        coordinate(middle(transfer.from_rank) + offset), coordinate(figure.geometry.x(transfer.end)),
-                        coordinate(middle(transfer.to_rank) - offset));
-  }
-  canvas.path("move", path);
-}
-
 /// A title, or what stands before its colon where the whole is too wide; `letter`: its mean letter.
 std::string title_within(const std::string& title, const Figure& figure, double letter) {
   const double room = figure.right - figure.geometry.left;
@@ -521,9 +500,8 @@ double draw_panel(Canvas& canvas, const Figure& figure, const Timeline& timeline
   const double bottom = y + figure.row_pitch * timeline.rank_count();
   const double width = static_cast<double>(timeline.makespan()) * figure.geometry.per_tick;
   for (int rank = 0; rank < timeline.rank_count(); ++rank) {
-    canvas.put("<rect class=\"idle\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n",
-               coordinate(figure.geometry.left), coordinate(y + rank * figure.row_pitch), coordinate(width),
-               coordinate(figure.geometry.total_height()));
+    canvas.rectangle(" class=\"idle\"", figure.geometry.left, y + rank * figure.row_pitch, width,
+                     figure.geometry.total_height());
   }
   draw_grid(canvas, figure, y, bottom);
   for (int rank = 0; rank < timeline.rank_count(); ++rank) {
@@ -536,7 +514,6 @@ double draw_panel(Canvas& canvas, const Figure& figure, const Timeline& timeline
               figure.text);
     canvas.append("</g>\n");
   }
-  if (figure.options.show_transfers) draw_transfers(canvas, figure, timeline, y);
   return bottom;
 }
 
@@ -566,33 +543,30 @@ std::string legend_words(const Figure& figure, SpanKind kind, ChunkIndex chunk) 
 
 /// One entry for each colour that occurs, and how slices are numbered; wrapped to the width. Returns the y below it.
 double draw_legend(Canvas& canvas, const Figure& figure, double y) {
-  std::vector<std::pair<std::string, std::string>> entries;
+  const auto of_class = [](const std::string& css) { return fmt::format(" class=\"{}\"", css); };
+  std::vector<LegendEntry> entries;
   for (const auto& [kind, chunk] : styles_present(figure)) {
     const std::string words = legend_words(figure, kind, chunk);
     // Sends come in a shade a chunk too, but one entry says what they are.
-    if (entries.empty() || entries.back().second != words) entries.emplace_back(css_class(kind, chunk), words);
+    if (entries.empty() || entries.back().words != words) {
+      entries.push_back({of_class(css_class(kind, chunk)), words});
+    }
   }
-  entries.emplace_back("idle", "idle");
-  if (any_weights(figure)) entries.emplace_back("update", "weights updated");
+  entries.push_back({of_class("idle"), "idle"});
+  if (any_weights(figure)) entries.push_back({of_class("update"), "weights updated", true});
   const auto cut = [](const Timeline& timeline) { return timeline.slices_per_microbatch > 1; };
   if (std::any_of(figure.timelines.begin(), figure.timelines.end(), cut)) {
-    entries.emplace_back("", "3.1: slice 1 of microbatch 3");
+    entries.push_back({"", "3.1: slice 1 of microbatch 3"});
   }
-  std::vector<double> widths;
-  const auto square = [](const std::string& css) { return css.empty() ? 0.0 : kLegendEntry + 5.0; };
-  for (const auto& [css, words] : entries) widths.push_back(square(css) + text_width(words, figure.letter()) + 16.0);
-  const std::vector<LegendPlace> places = wrap_legend(widths, figure.geometry.left, figure.right, 0.0);
-  for (std::size_t index = 0; index < entries.size(); ++index) {
-    const auto& [css, words] = entries[index];
-    const double x = places[index].x;
-    const double top = y + 18.0 * places[index].row;
-    if (!css.empty()) {
-      canvas.rectangle(fmt::format(" class=\"{}\"", css), css == "update" ? x + kLegendEntry / 2 - 1 : x, top,
-                       css == "update" ? 2.0 : kLegendEntry, kLegendEntry);
-    }
-    canvas.text(x + square(css), top + 9.5, "", words);
-  }
-  return y + 18.0 * (places.back().row + 1);
+  const LegendLook look = {.side = kLegendEntry,
+                           .words = kLegendEntry + 5.0,
+                           .baseline = 9.5,
+                           .row = 18.0,
+                           .after = 16.0,
+                           .letter = figure.letter()};
+  const Legend legend(std::move(entries), look, figure.geometry.left, figure.right);
+  legend.draw(canvas, y);
+  return y + look.row * legend.rows();
 }
 
 std::string describe(const Figure& figure) {

@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "base/text/words.hpp"
-#include "reports/timeline/span_text.hpp"
 #include "tests/unit/reports/sample_timelines.hpp"
 
 namespace flopcast {
