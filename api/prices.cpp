@@ -196,22 +196,10 @@ class PriceMaker {
     layout.dp = static_cast<int>(devices / model_ranks);
     if (base_.layout.dp != kLeftOver && layout.dp != base_.layout.dp)
       throw PriceRefusal{"dp is another than the job's"};
-    const int tp = layout.tp;
-    const auto refuse = [](std::optional<LayoutRule> rule) {
-      if (rule) throw PriceRefusal{std::string(name_of(*rule))};
-    };
-    refuse(broken_form_rule(job_));
-    refuse(broken_tensor_rule(job_, tp));
-    refuse(broken_context_rule(job_, tp, layout.cp));
-    refuse(broken_replica_rule(job_, static_cast<int>(model_ranks)));
-    refuse(broken_expert_rule(job_, tp, layout.dp, layout.cp, layout.ep));
-    refuse(broken_sequence_rule(job_, tp, layout.cp, layout.sequence_parallel));
-    refuse(broken_recompute_rule(job_, tp, layout.sequence_parallel, layout.recompute));
-    refuse(broken_batch_rule(job_, tp, layout.micro_batch_size));
-    refuse(broken_sharding_rule(job_, layout.dp, layout.cp, layout.ep, layout.zero));
     const std::int64_t slice = std::int64_t{layout.dp} * layout.micro_batch_size;
     if (layout.global_batch_size % slice != 0)
       throw PriceRefusal{"dp micro_batch_size does not divide global_batch_size"};
+    if (const LayoutRule* rule = first_broken(job_)) throw PriceRefusal{std::string(rule->sentence)};
     if (std::int64_t{layout.pp} * layout.vpp.value_or(1) > job_.model.layers)
       throw PriceRefusal{"more stages than layers"};
   }

@@ -13,6 +13,7 @@ namespace flopcast {
 
 inline constexpr int kLargestLayers = 100'000;
 inline constexpr int kMostRanks = 1'000'000;
+inline constexpr int kLargestBatch = 1'000'000'000;
 
 const Fields<Transformer>& transformer_fields();
 const Fields<Experts>& experts_fields();

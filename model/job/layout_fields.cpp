@@ -13,7 +13,6 @@ namespace flopcast {
 namespace {
 
 constexpr int kMostHelpers = 10'000'000;
-constexpr int kLargestBatch = 1'000'000'000;
 constexpr int kLargestBucket = 1'000'000;
 constexpr int kHighestStage = 3;
 constexpr std::string_view kFilePrefix = "file:";
@@ -251,8 +250,9 @@ const Fields<Layout>& layout_fields() {
           .chosen(),
       whole<&Layout::bucket_mb>("bucket_mb", 1, kLargestBucket, "gradient bucket of ddp (default 25, the first 1)")
           .flag("MIB"),
-      custom<Layout>("compression", FieldKind::kText, "of gradients: none, 8bit, 4bit, topk:F or powersgd:R",
-                     &read_compression, &write_compression)
+      entry_of<&Layout::compression>("compression", FieldKind::kText,
+                                     "of gradients: none, 8bit, 4bit, topk:F or powersgd:R", &read_compression,
+                                     &write_compression)
           .flag("KIND"),
       choice<&Layout::offload>("offload", "to the host: none, optimizer, activations or all").flag("KIND"),
       custom<Layout>("placement", FieldKind::kText, "axes, innermost first: tp-cp-dp-pp", &read_placement,

@@ -36,13 +36,6 @@ void check_network(const Cluster& cluster, const Origins& origins, std::vector<s
 /// Needs job.cluster: dp defaults to the devices left over.
 void read_layout(ObjectReader& root, Job& job, const Origins& origins);
 
-/// Refuses what a search would choose otherwise but no layout of a layer profile can have, where the job says it:
-/// sequence parallelism and selective recomputation.
-void check_profile_choices(const ObjectReader& reader, const Job& job);
-
-/// Refuses a depth of what is no 2.5d grid.
-void check_tensor_depth(const ObjectReader& reader, const Layout& layout);
-
 /// Whether a model object needs no catalogue entry and no file: it tells the shape of a transformer, or lists layers.
 bool tells_whole_model(const nlohmann::json& model);
 

@@ -1,112 +1,67 @@
 #pragma once
 
-#include <optional>
+#include <string_view>
+#include <vector>
 
-#include "model/enum_names.hpp"
 #include "model/job.hpp"
 
 namespace flopcast {
 
-/// What one layout must obey beside the ranges of its keys. The reader of a job asks one layout and tells the values;
-/// the planner asks millions, a few axes at a time, and counts by rule.
-enum class LayoutRule {
-  kProfileGrid,
-  kGridModel,
-  kProfileReplication,
-  kProfileOffload,
-  kProfileTensor,
-  kGrid,
-  kGridCut,
-  kHeads,
-  kKeyValueHeads,
-  kMlp,
-  kExpertWidth,
-  kContextAlone,
-  kContextInner,
-  kProfileContext,
-  kSequence,
-  kUlyssesHeads,
-  kOneProcess,
-  kNoExperts,
-  kExperts,
-  kExpertReplicas,
-  kExpertTensor,
-  kExpertFolding,
-  kProfileSequence,
-  kSequenceGrid,
-  kSequenceTokens,
-  kProfileRecompute,
-  kRecomputeParts,
-  kCheckpoints,
-  kGridBatch,
-  kCompression,
-  kProfileSharding,
-  kShards,
-};
-template <>
-struct EnumNames<LayoutRule> {
-  static constexpr std::string_view kNames[] = {
-      "a layer profile cannot be split over a grid of tensor_parallel",
-      "grids of tensor_parallel are modelled without experts, latent attention and fine-tuning",
-      "a layer profile cannot communicate inside its passes",
-      "a layer profile cannot offload activations",
-      "a layer profile cannot be split over tp",
-      "tp does not fill the grid of tensor_parallel",
-      "the grid of tensor_parallel does not cut heads, MLP and hidden size",
-      "tp does not divide the attention heads",
-      "tp does not divide the key/value heads",
-      "tp does not divide the MLP width",
-      "tp does not divide the width of the experts",
-      "a context_parallel other than ring needs cp above 1",
-      "context_inner is of context_parallel hierarchical, and cp a multiple of it beyond itself",
-      "a layer profile cannot be split over cp",
-      "cp, with zigzag 2 cp, does not divide the sequence length",
-      "ulysses: cp (hierarchical: context_inner) does not divide the heads of a tensor rank",
-      "dataparallel is one process on one node, without other parallelism",
-      "ep needs a model with experts",
-      "ep does not divide the experts",
-      "ep does not divide the replicas dp cp",
-      "etp does not divide tp",
-      "an etp other than tp needs sequence parallelism, and no grid and no hsdp",
-      "a layer profile has no sequence parallelism",
-      "sequence parallelism is of tensor_parallel 1d",
-      "tp does not divide the tokens of a rank",
-      "a layer profile has no selective recomputation",
-      "recompute_layers or recompute_every needs recompute full, recompute_modules selective, and a transformer",
-      "partition_checkpoints needs recompute full and tp above 1 without sequence parallelism",
-      "the grid does not cut the microbatch",
-      "compression needs zero 0",
-      "a layer profile cannot shard gradients",
-      "shards does not divide the replicas",
-  };
+/// A condition between the keys of a layout. The ranges of single keys are checked where they are read.
+struct LayoutRule {
+  std::string_view sentence;  ///< a planner counts the layouts that break it by this
+  std::string_view keys;      ///< of the layout, with spaces between: those it reads, the one to blame first
+  bool (*broken)(const Job& job, const Layout& layout);
+  std::string_view problem;          ///< the complaint: {tp} stands for the value of a key or of another figure
+  std::string_view valid = "valid";  ///< in front of the values that mend it
+  std::string_view help = {};        ///< instead of these values, where no value of a key mends it
+  bool within_node = false;          ///< the values are looked for up to the devices of a node
 };
 
-/// The rule that the axes break, if any. What is no argument (the forms of the axes) is job.layout's.
-/// Of what no search chooses: tensor_parallel, then data_parallel, then offload.
-std::optional<LayoutRule> broken_form_rule(const Job& job);
-std::optional<LayoutRule> broken_tensor_rule(const Job& job, int tp);
-std::optional<LayoutRule> broken_context_rule(const Job& job, int tp, int cp);
-std::optional<LayoutRule> broken_replica_rule(const Job& job, int model_ranks);
-std::optional<LayoutRule> broken_expert_rule(const Job& job, int tp, int dp, int cp, int ep);
-std::optional<LayoutRule> broken_sequence_rule(const Job& job, int tp, int cp, bool sequence_parallel);
-std::optional<LayoutRule> broken_recompute_rule(const Job& job, int tp, bool sequence_parallel, Recompute recompute);
-std::optional<LayoutRule> broken_batch_rule(const Job& job, int tp, int micro_batch_size);
-std::optional<LayoutRule> broken_sharding_rule(const Job& job, int dp, int cp, int ep, int zero);
+std::vector<std::string_view> keys_of(const LayoutRule& rule);
 
-/// The heads of a tensor-parallel rank that ulysses hands out: of queries, and of keys and values.
-struct RankHeads {
-  int queries = 0;
-  int keys = 0;
-  bool shared_by(int cp) const { return queries % cp == 0 && keys % cp == 0; }
-};
-RankHeads rank_heads(const Transformer& model, int tp);
+/// All rules, in the order in which they are asked: a rule may divide by what an earlier one has found to be valid.
+/// They read a layout that is settled (model/job/mend.hpp). A sentence that blames one key or another has several
+/// rules.
+const std::vector<LayoutRule>& layout_rules();
 
-/// The equal parts that cp ranks cut a sequence in: two each with zigzag.
-inline int sequence_parts(const Layout& layout, int cp) {
-  return layout.zigzag ? 2 * cp : cp;
-}
+/// Null where the job obeys all.
+const LayoutRule* first_broken(const Job& job);
+
+/// Ascending, up to `largest`.
+std::vector<int> divisors_of(int number, int largest);
 
 /// Groups of `shards` neighbours must not cut those of the other axes.
-bool shards_fit(int shards, int dp, int cp, int ep);
+bool shards_fit(const Layout& layout, int shards);
+
+/// Ranks that hold one copy of the model.
+inline std::int64_t model_ranks(const Layout& layout) {
+  return std::int64_t{layout.tp} * layout.pp * layout.cp;
+}
+
+/// The heads of a tensor-parallel rank that ulysses hands out.
+inline int rank_heads(const Job& job) {
+  return job.model.heads / job.layout.tp;
+}
+inline int rank_kv_heads(const Job& job) {
+  return (job.model.latent ? job.model.heads : job.model.kv_heads) / job.layout.tp;
+}
+
+/// The width of the experts that every token passes.
+inline int shared_width(const Transformer& model) {
+  return model.experts ? model.experts->shared * model.experts->shared_ffn : 0;
+}
+
+inline TensorGrid layout_grid(const Layout& layout) {
+  return tensor_grid(layout.tensor_parallel, layout.tp, layout.tensor_depth);
+}
+
+/// A width of the model that the grid of tensor-parallel ranks does not cut evenly in so many parts; 0 parts: none.
+struct UncutWidth {
+  std::string_view what;
+  int number = 0;
+  int parts = 0;
+};
+UncutWidth uncut_by_grid(const Transformer& model, const Layout& layout);
 
 }  // namespace flopcast

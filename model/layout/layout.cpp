@@ -51,10 +51,6 @@ int Layout::ranks() const {
 
 namespace {
 
-constexpr int kShardsOptimizer = 1;
-constexpr int kShardsGradients = 2;
-constexpr int kShardsWeights = 3;
-
 int shards_from(const Layout& layout, int stage) {
   if (layout.data_parallel == DataParallel::kHsdp) return layout.shards;
   if (layout.data_parallel == DataParallel::kFsdp) return layout.replicas();

@@ -145,6 +145,11 @@ struct EnumNames<StageSplit> {
   static constexpr std::string_view kNames[] = {"uniform", "balanced"};
 };
 
+/// What a ZeRO stage shards beside all that the stages before it do.
+inline constexpr int kShardsOptimizer = 1;
+inline constexpr int kShardsGradients = 2;
+inline constexpr int kShardsWeights = 3;
+
 enum class Recompute { kNone, kSelective, kFull };
 template <>
 struct EnumNames<Recompute> {

@@ -13,8 +13,8 @@
 #include "model/config/object_reader.hpp"
 #include "model/hardware/network_fabric.hpp"
 #include "model/job/fields.hpp"
+#include "model/job/mend.hpp"
 #include "model/job/read_job.hpp"
-#include "model/job/rules.hpp"
 
 namespace flopcast {
 
@@ -67,26 +67,26 @@ void fix_axes(const ObjectReader& reader, const Layout& given, const Origins& or
   if (given.etp) space.etp = {*given.etp};
 }
 
+// A rule is asked of the question, and not of every layout, where it reads nothing that the planner chooses, or one key
+// that the job gives and a layer profile can hardly have.
+bool is_of_question(const LayoutRule& rule, const ObjectReader& reader, bool has_profile) {
+  if (has_profile && (rule.keys == "sequence_parallel" || rule.keys == "recompute")) return reader.has(rule.keys);
+  const std::vector<std::string_view> keys = keys_of(rule);
+  return std::all_of(keys.begin(), keys.end(), [](std::string_view key) {
+    return field_named(layout_fields(), key).planning != Planning::kChosen;
+  });
+}
+
 // What the job's layout says, where not every layout can have it.
-void take_forms(const ObjectReader& reader, const Layout& given, const Origins& origins, Job& job) {
+void take_forms(const ObjectReader& reader, const Layout& given, Job& job) {
   for (const Field<Layout>& field : layout_fields()) {
     if (field.planning == Planning::kPossible) field.copy(given, job.layout);
   }
-  check_tensor_depth(reader, given);
   Job asked = job;
   asked.layout = given;
-  check_profile_choices(reader, asked);
-  const auto rule = broken_form_rule(job);
-  if (rule == LayoutRule::kProfileGrid || rule == LayoutRule::kGridModel) {
-    fail(origins, "layout.tensor_parallel",
-         fmt::format("{} is modelled for transformers without experts and latent attention",
-                     name_of(given.tensor_parallel)),
-         "valid for this model: 1d");
-  }
-  // Whatever the axes: a grid has no whole block inputs.
-  if (given.tensor_parallel != TensorParallel::k1d && broken_recompute_rule(job, 2, false, Recompute::kFull)) {
-    fail(origins, "layout.partition_checkpoints",
-         "true changes nothing: block inputs are cut over the tensor-parallel ranks already", "valid: false");
+  for (const LayoutRule& rule : layout_rules()) {
+    if (!is_of_question(rule, reader, job.profile.has_value())) continue;
+    if (rule.broken(asked, asked.layout)) refuse_layout(reader, asked, rule);
   }
 }
 
@@ -184,7 +184,7 @@ PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
   }
   question.job.layout.global_batch_size = given.global_batch_size;
   question.job.layout.accumulation = given.accumulation;
-  take_forms(reader, given, origins, question.job);
+  take_forms(reader, given, question.job);
   fix_axes(reader, given, origins, question.space);
   // Only links that groups share tell who had better be near whom.
   if (question.job.cluster.shares_links() && !reader.has("placement")) question.space.placements = usual_placements();

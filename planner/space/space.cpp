@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -13,6 +16,38 @@
 namespace flopcast {
 
 namespace {
+
+// The keys in the order in which the enumeration fixes them; dp is known once pp is.
+enum FixedKey : std::size_t { kTp, kCp, kPp, kEtp, kEp, kMicroBatch, kSequenceParallel, kRecompute, kZero, kFixedKeys };
+constexpr std::array<std::string_view, kFixedKeys> kKeyNames = {
+    "tp", "cp", "pp", "etp", "ep", "micro_batch_size", "sequence_parallel", "recompute", "zero"};
+
+// The rules of a layout by the last key that they read, after which they can be asked. Those that read none of these
+// keys were asked of the question.
+class RulesByKey {
+ public:
+  RulesByKey() {
+    for (const LayoutRule& rule : layout_rules()) {
+      const std::vector<std::string_view> keys = keys_of(rule);
+      for (std::size_t key = kFixedKeys; key-- > 0;) {
+        if (std::find(keys.begin(), keys.end(), kKeyNames[key]) == keys.end()) continue;
+        rules_[key].push_back(&rule);
+        break;
+      }
+    }
+  }
+
+  // The first rule that the job breaks now that the key is fixed, and those before it.
+  const LayoutRule* broken(const Job& job, FixedKey key) const {
+    const auto& rules = rules_[key];
+    const auto first =
+        std::find_if(rules.begin(), rules.end(), [&job](const auto* rule) { return rule->broken(job, job.layout); });
+    return first == rules.end() ? nullptr : *first;
+  }
+
+ private:
+  std::array<std::vector<const LayoutRule*>, kFixedKeys> rules_;
+};
 
 // Which schedules, chunks, sharding and splits a group may have. Depends on little of it, so groups share rows.
 class MemberTable {
@@ -23,7 +58,8 @@ class MemberTable {
     std::map<std::string, std::int64_t> rejected;
   };
 
-  MemberTable(const Job& job, const SearchSpace& space) : job_(job), space_(space) {}
+  // The job's layout has the group's axes whenever a row is asked for.
+  MemberTable(Job& job, const RulesByKey& rules, const SearchSpace& space) : job_(job), rules_(rules), space_(space) {}
 
   const Row& row(const LayoutGroup& group);
   std::vector<std::vector<LayoutMember>> take_members() { return std::move(members_); }
@@ -32,21 +68,20 @@ class MemberTable {
   struct Key {
     int pipeline_ranks;
     int microbatches;
-    int replicas;
-    int cp;
-    int ep;
+    bool replicated;
     bool operator<(const Key& other) const;
   };
 
   Row make_row(const LayoutGroup& group);
   void add_schedule(std::uint16_t schedule, const LayoutGroup& group, Row& row);
   void add_chunks(std::uint16_t schedule, int chunks, const LayoutGroup& group, Row& row);
-  std::vector<int> shardings(const LayoutGroup& group, Row& row) const;
+  std::vector<int> shardings(const LayoutGroup& group, Row& row);
   std::vector<int> chunk_counts(const ScheduleInfo& info, int pipeline_ranks) const;
   bool is_as_1f1b(const ScheduleInfo& info, int pipeline_ranks) const;
   bool has_split(const SplitRule& split, int pipeline_ranks, int chunks) const;
 
-  const Job& job_;
+  Job& job_;
+  const RulesByKey& rules_;
   const SearchSpace& space_;
   std::map<Key, Row> rows_;
   std::vector<std::vector<LayoutMember>> members_;
@@ -63,15 +98,12 @@ bool takes_other_chunks(const ScheduleInfo& info, int pipeline_ranks) {
 }
 
 bool MemberTable::Key::operator<(const Key& other) const {
-  return std::tie(pipeline_ranks, microbatches, replicas, cp, ep) <
-         std::tie(other.pipeline_ranks, other.microbatches, other.replicas, other.cp, other.ep);
+  return std::tie(pipeline_ranks, microbatches, replicated) <
+         std::tie(other.pipeline_ranks, other.microbatches, other.replicated);
 }
 
 const MemberTable::Row& MemberTable::row(const LayoutGroup& group) {
-  // hsdp's shards must fit beside cp and ep; all else needs no more than the number of replicas.
-  const bool hybrid = job_.layout.data_parallel == DataParallel::kHsdp;
-  const Key key{group.pp, group.microbatches, hybrid ? group.dp * group.cp : std::min(2, group.dp * group.cp),
-                hybrid ? group.cp : 1, hybrid ? group.ep : 1};
+  const Key key{group.pp, group.microbatches, group.dp * group.cp > 1};
   const auto known = rows_.find(key);
   return known == rows_.end() ? rows_.emplace(key, make_row(group)).first->second : known->second;
 }
@@ -144,26 +176,25 @@ void MemberTable::add_schedule(std::uint16_t schedule, const LayoutGroup& group,
   }
 }
 
-std::vector<int> MemberTable::shardings(const LayoutGroup& group, Row& row) const {
-  if (job_.layout.data_parallel != DataParallel::kDdp) {
-    if (const auto rule = broken_sharding_rule(job_, group.dp, group.cp, group.ep, 0)) {
-      ++row.rejected[std::string(name_of(*rule))];
-      return {};
-    }
-    return {job_.layout.zero};
-  }
-  const std::vector<int> all = {0, 1, 2, 3};
+std::vector<int> MemberTable::shardings(const LayoutGroup& group, Row& row) {
+  // A form of data parallelism that is not ddp decides the sharding itself.
+  const bool chosen = job_.layout.data_parallel == DataParallel::kDdp;
+  const bool open = chosen && space_.zero.empty();
+  const int decided = job_.layout.zero;
+  const std::vector<int> all = !chosen ? std::vector<int>{decided} : open ? std::vector<int>{0, 1, 2, 3} : space_.zero;
   std::vector<int> valid;
-  for (const int zero : space_.zero.empty() ? all : space_.zero) {
-    const bool same_as_none = space_.zero.empty() && zero > 0 && group.dp * group.cp == 1;
-    const bool not_run = space_.zero.empty() && group.pp > 1 && zero > space_.most_pipelined_zero;
+  for (const int zero : all) {
+    const bool same_as_none = open && zero > 0 && group.dp * group.cp == 1;
+    const bool not_run = open && group.pp > 1 && zero > space_.most_pipelined_zero;
     if (same_as_none || not_run) continue;
-    if (const auto rule = broken_sharding_rule(job_, group.dp, group.cp, group.ep, zero)) {
-      ++row.rejected[std::string(name_of(*rule))];
+    job_.layout.zero = zero;
+    if (const LayoutRule* rule = rules_.broken(job_, kZero)) {
+      ++row.rejected[std::string(rule->sentence)];
     } else {
       valid.push_back(zero);
     }
   }
+  job_.layout.zero = decided;
   return valid;
 }
 
@@ -190,31 +221,18 @@ void MemberTable::add_chunks(std::uint16_t schedule, int chunks, const LayoutGro
   }
 }
 
-std::vector<int> divisors_of(int number, int largest) {
-  std::vector<int> divisors;
-  for (int divisor = 1; divisor <= number / divisor; ++divisor) {
-    if (number % divisor == 0) divisors.push_back(divisor);
-  }
-  for (std::size_t index = divisors.size(); index-- > 0;) {
-    const int other = number / divisors[index];
-    if (other != divisors[index]) divisors.push_back(other);
-  }
-  const auto end = std::upper_bound(divisors.begin(), divisors.end(), largest);
-  divisors.erase(end, divisors.end());
-  return divisors;
-}
-
 class Enumeration {
  public:
-  Enumeration(const Job& job, const SearchSpace& space) : job_(job), folded_(job), space_(space), table_(job, space) {}
+  Enumeration(const Job& job, const SearchSpace& space)
+      : job_(job), own_etp_(job.layout.etp), space_(space), table_(job_, rules_, space) {}
 
   LayoutSpace run() {
     const int devices = job_.cluster.devices();
     const int most = job_.profile ? 1 : job_.model.heads;
     for (const int tp : chosen(space_.tp, divisors_of(devices, most))) {
-      if (const auto rule = broken_tensor_rule(job_, tp)) {
-        reject(*rule);
-      } else if (devices % tp != 0) {
+      job_.layout.tp = tp;
+      if (breaks_rule(kTp)) continue;
+      if (devices % tp != 0) {
         reject(kUnevenDevices);
       } else {
         add_contexts(tp, devices / tp);
@@ -241,14 +259,19 @@ class Enumeration {
 
   void reject(const std::string& reason, std::int64_t count = 1) { rejected_[reason] += count; }
 
-  void reject(LayoutRule rule) { reject(std::string(name_of(rule))); }
+  // True where the layout so far breaks a rule now that the key is fixed; that is counted.
+  bool breaks_rule(FixedKey key) {
+    const LayoutRule* rule = rules_.broken(job_, key);
+    if (rule != nullptr) reject(std::string(rule->sentence));
+    return rule != nullptr;
+  }
 
   void add_contexts(int tp, int rest) {
     const int most = job_.profile ? 1 : std::max(1, job_.training.sequence_length / 2);
     for (const int cp : chosen(space_.cp, divisors_of(rest, most))) {
-      if (const auto rule = broken_context_rule(job_, tp, cp)) {
-        reject(*rule);
-      } else if (rest % cp != 0) {
+      job_.layout.cp = cp;
+      if (breaks_rule(kCp)) continue;
+      if (rest % cp != 0) {
         reject(kUnevenDevices);
       } else {
         add_pipelines(tp, cp, rest / cp);
@@ -267,12 +290,14 @@ class Enumeration {
         continue;
       }
       group.dp = rest / pp;
+      job_.layout.pp = pp;
+      job_.layout.dp = group.dp;
       const bool other =
           !space_.dp.empty() && std::find(space_.dp.begin(), space_.dp.end(), group.dp) == space_.dp.end();
       if (other) {
         reject("tp cp pp leave over another dp than asked for");
-      } else if (const auto rule = broken_replica_rule(job_, tp * cp * pp)) {
-        reject(*rule);
+      } else if (breaks_rule(kPp)) {
+        continue;
       } else if (pp > job_.model.layers) {
         reject("more stages than layers");
       } else if (job_.layout.global_batch_size % group.dp != 0) {
@@ -283,19 +308,13 @@ class Enumeration {
     }
   }
 
-  // The job with the group's etp, of which the rules read no other axis.
-  const Job& job_of(const LayoutGroup& group) {
-    if (group.etp == 0) return job_;
-    folded_.layout.etp = group.etp;
-    return folded_;
-  }
-
   void add_experts(LayoutGroup group) {
     const bool foldable =
-        job_.model.experts && group.tp > 1 && !job_.layout.etp && job_.layout.tensor_parallel == TensorParallel::k1d;
+        job_.model.experts && group.tp > 1 && !own_etp_ && job_.layout.tensor_parallel == TensorParallel::k1d;
     for (const int etp : chosen(space_.etp, foldable ? std::vector<int>{0, 1} : std::vector<int>{0})) {
       group.etp = etp;
-      if (etp == 0 || !broken_tensor_rule(job_of(group), group.tp)) add_expert_ranks(group);
+      job_.layout.etp = etp == 0 ? own_etp_ : etp;
+      if (!breaks_rule(kEtp)) add_expert_ranks(group);
     }
   }
 
@@ -303,11 +322,8 @@ class Enumeration {
     const int most = job_.model.experts ? job_.model.experts->count : 1;
     for (const int ep : chosen(space_.ep, divisors_of(most, most))) {
       group.ep = ep;
-      if (const auto rule = broken_expert_rule(job_of(group), group.tp, group.dp, group.cp, ep)) {
-        reject(*rule);
-      } else {
-        add_batches(group);
-      }
+      job_.layout.ep = ep;
+      if (!breaks_rule(kEp)) add_batches(group);
     }
   }
 
@@ -315,17 +331,13 @@ class Enumeration {
     const int samples = job_.layout.global_batch_size / group.dp;
     for (const int size : chosen(space_.micro_batch_size, divisors_of(samples, samples))) {
       group.micro_batch_size = size;
-      if (samples % size != 0) {
-        reject("the batch is no multiple of dp mbs");
-      } else if (const auto rule = broken_batch_rule(job_, group.tp, size)) {
-        reject(*rule);
+      job_.layout.micro_batch_size = size;
+      if (breaks_rule(kMicroBatch)) continue;
+      group.microbatches = samples / size;
+      if (group.microbatches > kMostMicrobatches) {
+        reject("more than 16,384 microbatches");
       } else {
-        group.microbatches = samples / size;
-        if (group.microbatches > kMostMicrobatches) {
-          reject("more than 16,384 microbatches");
-        } else {
-          add_variants(group);
-        }
+        add_variants(group);
       }
     }
   }
@@ -335,19 +347,15 @@ class Enumeration {
     const MemberTable::Row& row = table_.row(group);
     for (const int parallel : chosen(space_.sequence_parallel, splits ? std::vector<int>{0, 1} : std::vector<int>{0})) {
       group.sequence_parallel = parallel != 0;
-      if (const auto rule = broken_sequence_rule(job_of(group), group.tp, group.cp, group.sequence_parallel)) {
-        reject(*rule);
-        continue;
-      }
+      job_.layout.sequence_parallel = group.sequence_parallel;
+      if (breaks_rule(kSequenceParallel)) continue;
       std::vector<Recompute> all = {Recompute::kNone, Recompute::kFull};
       if (!job_.training.flash_attention || job_.layout.recompute_modules)
         all.insert(all.begin() + 1, Recompute::kSelective);
       for (const Recompute recompute : space_.recompute.empty() ? all : space_.recompute) {
         group.recompute = recompute;
-        if (const auto rule = broken_recompute_rule(job_, group.tp, group.sequence_parallel, recompute)) {
-          reject(*rule);
-          continue;
-        }
+        job_.layout.recompute = recompute;
+        if (breaks_rule(kRecompute)) continue;
         group.members = row.members;
         for (const auto& [reason, count] : row.rejected) reject(reason, count);
         if (row.count > 0) result_.groups.push_back(group);
@@ -355,9 +363,10 @@ class Enumeration {
     }
   }
 
-  const Job& job_;
-  Job folded_;
+  Job job_;  // its layout has the keys that are fixed so far
+  const std::optional<int> own_etp_;
   const SearchSpace& space_;
+  const RulesByKey rules_;
   MemberTable table_;
   LayoutSpace result_;
   std::map<std::string, std::int64_t> rejected_;

@@ -575,7 +575,11 @@ TEST(Experts, FoldOverTensorRanks) {
   const Diagnostic uneven = complaint_about(moe_job(
       R"("mixtral-8x7b")", R"({"tp": 4, "etp": 3, "ep": 2, "sequence_parallel": true, "global_batch_size": 32})"));
   EXPECT_EQ(uneven.field, "layout.etp");
-  EXPECT_EQ(uneven.help, "valid: 1, 2, 4");
+  EXPECT_EQ(uneven.help, "valid: 1, 2, 4, or leave it out");
+  const Diagnostic spread = complaint_about(R"({"model": "qwen3-235b-a22b", "cluster": "32xdgx-h100", "layout": {
+      "pp": 8, "tp": 2, "ep": 32, "sequence_parallel": true, "global_batch_size": 2048}})");
+  EXPECT_EQ(spread.field, "layout.ep");
+  EXPECT_EQ(spread.help, "valid: 1, 2, 4, 8, 16, or --etp 1, or --tp 1");
   const Diagnostic whole =
       complaint_about(moe_job(R"("mixtral-8x7b")", R"({"tp": 4, "etp": 1, "ep": 8, "global_batch_size": 32})"));
   EXPECT_EQ(whole.field, "layout.etp");

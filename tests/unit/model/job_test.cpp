@@ -131,6 +131,8 @@ TEST(Job, ComplaintsNameFieldValueAndValidChoices) {
        {"", "layout.pp", "24 ranks do not divide the cluster's 64 devices", "1, 2, 4, 8"}},
       {layout(R"("dp": 3, "tp": 8, "global_batch_size": 64)"),
        {"", "layout.dp", "24 ranks, but the cluster has 64 devices", "8"}},
+      {layout(R"("tp": 24, "cp": 128, "global_batch_size": 64)"),
+       {"", "layout.cp", "3072 ranks do not divide the cluster's 64 devices", "valid cp with --tp 1: 1, 2, 4"}},
       {layout(R"("tp": 8, "global_batch_size": 63)"),
        {"", "layout.global_batch_size", "63 is no multiple of dp 8", "56, 64"}},
       {layout(R"("tp": 8, "global_batch_size": 4)"), {"", "layout.global_batch_size", "4 is no multiple", "8"}},
