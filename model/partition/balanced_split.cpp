@@ -1,4 +1,4 @@
-#include "model/partition/partition.hpp"
+#include "model/partition/balanced_split.hpp"
 
 #include <fmt/format.h>
 

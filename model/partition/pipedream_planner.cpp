@@ -1,4 +1,4 @@
-#include "model/partition/partition.hpp"
+#include "model/partition/pipedream_planner.hpp"
 
 #include <fmt/format.h>
 

@@ -11,7 +11,7 @@
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/stage_costs.hpp"
 #include "model/layout/layout.hpp"
-#include "model/partition/partition.hpp"
+#include "model/partition/balanced_split.hpp"
 #include "sim/forecast/memory.hpp"
 
 namespace flopcast {

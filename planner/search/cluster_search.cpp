@@ -1,5 +1,5 @@
 #include "planner/search/cluster_search.hpp"
-#include "model/partition/partition.hpp"
+#include "model/partition/balanced_split.hpp"
 
 #include <algorithm>
 #include <array>

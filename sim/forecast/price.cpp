@@ -10,7 +10,7 @@
 
 #include "base/text/error.hpp"
 #include "model/cost/pricing.hpp"
-#include "model/partition/partition.hpp"
+#include "model/partition/balanced_split.hpp"
 #include "sim/forecast/evaluate.hpp"
 #include "sim/forecast/memory.hpp"
 

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "model/job/read_job.hpp"
-#include "model/partition/partition.hpp"
+#include "model/partition/balanced_split.hpp"
+#include "model/partition/pipedream_planner.hpp"
 
 namespace flopcast {
 namespace {

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "model/job/read_job.hpp"
-#include "model/partition/partition.hpp"
+#include "model/partition/balanced_split.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/unit/model/jobs.hpp"

@@ -2,7 +2,8 @@
 
 #include "base/text/error.hpp"
 #include "model/job/read_job.hpp"
-#include "model/partition/partition.hpp"
+#include "model/partition/balanced_split.hpp"
+#include "model/partition/pipedream_planner.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {
