@@ -17,110 +17,116 @@ namespace flopcast {
 
 namespace {
 
+using OrderedJson = nlohmann::ordered_json;
+
 constexpr const char* kSchema = "flopcast.profile/1";
-// Beyond anything measured, and still far from what ratios and products of a double overflow at.
-constexpr double kMostAmount = 1e60;
+// The least of what is divided by and drawn on logarithmic axes.
 constexpr double kLeastAmount = 1e-30;
 constexpr int kMostInANode = 1'024;
 
-double plain_amount(ObjectReader& reader, std::string_view key) {
-  const nlohmann::json* value = reader.find(key);
-  if (value == nullptr) reader.fail_missing(key, "a number, in the unit the key names");
-  const double number = value->is_number() ? value->get<double>() : -1.0;
-  if (!std::isfinite(number) || number < 0.0 || number > kMostAmount) {
-    reader.fail(key, fmt::format("{} is no number of 0 or more", value->dump()),
-                fmt::format("expected a number from 0 to {:g}", kMostAmount));
+const Fields<ProfilePoint>& point_fields() {
+  using P = ProfilePoint;
+  static const Fields<P> fields = {text<&P::label>("label", "").always(), measured<&P::x>("x", "", kLeastAmount),
+                                   measured<&P::measured_s>("measured_s", "", kLeastAmount),
+                                   measured<&P::fitted_s>("fitted_s", "", kLeastAmount)};
+  return fields;
+}
+
+const Fields<ProfileFit>& fit_fields() {
+  using F = ProfileFit;
+  static const Fields<F> fields = {text<&F::what>("what", "").required("what was fitted, such as \"gemm fp32\""),
+                                   text<&F::unit>("unit", "").always(),
+                                   measured<&F::median_error>("median_error", ""),
+                                   measured<&F::p95_error>("p95_error", ""),
+                                   measured<&F::largest_error>("largest_error", ""),
+                                   measured<&F::left_out_median_error>("left_out_median_error", ""),
+                                   own_parts<&F::points, point_fields>("points").always()};
+  return fields;
+}
+
+const Fields<OverlapLine>& overlap_line_fields() {
+  using O = OverlapLine;
+  constexpr int kMostChannels = 1'024;
+  static const Fields<O> fields = {
+      text<&O::what>("what", "").required("what ran beside what, such as \"gemm bf16 beside channel_copy\""),
+      measured<&O::at_none>("at_none", ""),
+      measured<&O::per_channel>("per_channel", "", -kMostMeasured).required("what each channel adds to the factor"),
+      whole<&O::most_channels>("most_channels", 1, kMostChannels, "").required("the most channels that were measured")};
+  return fields;
+}
+
+const Fields<MeasuredLinks>& measured_links_fields() {
+  using M = MeasuredLinks;
+  static const Fields<M> fields = {
+      text<&M::name>("name", "").required("whose links they are, such as \"Perlmutter\""),
+      quantity<&M::intra_bandwidth>("intra_bandwidth", Dimension::kBandwidth, "").zero_is_none(),
+      parts<&M::links, link_fields>("links", ""),
+      whole<&M::devices_per_node>("devices_per_node", 1, kMostInANode, "").zero_is_none(),
+      whole<&M::nics_per_node>("nics_per_node", 1, kMostInANode, "").zero_is_none(),
+      quantity<&M::nic_bandwidth>("nic_bandwidth", Dimension::kBandwidth, "").zero_is_none()};
+  return fields;
+}
+
+void read_confidence(ObjectReader& reader, const FieldInfo& field, DeviceProfile& profile) {
+  profile.confidence = confidence_names()[*reader.choice(field.key, confidence_names())];
+}
+OrderedJsonValue write_confidence(const FieldInfo&, const DeviceProfile& profile) {
+  return profile.confidence;
+}
+
+void read_cluster_keys(ObjectReader& reader, const FieldInfo& field, DeviceProfile& profile) {
+  const nlohmann::json& cluster = *reader.find(field.key);
+  if (!cluster.is_object()) reader.fail(field.key, "is no object", "expected keys of a cluster section");
+  profile.cluster = cluster;
+  if (cluster.contains("device") && !cluster.at("device").is_object()) {
+    reader.fail(field.key, "holds a device that is no object", "expected its figures, such as {\"name\": …}");
   }
-  return number;
+}
+OrderedJsonValue write_cluster_keys(const FieldInfo&, const DeviceProfile& profile) {
+  return OrderedJson(*profile.cluster);
 }
 
-// What is divided by and drawn on logarithmic axes.
-double amount_above_zero(ObjectReader& reader, std::string_view key) {
-  const double number = plain_amount(reader, key);
-  if (number < kLeastAmount) {
-    reader.fail(key, fmt::format("{} is not above zero", number),
-                fmt::format("expected a number from {:g} on", kLeastAmount));
-  }
-  return number;
-}
-
-std::string required_text(ObjectReader& reader, std::string_view key, const std::string& help) {
-  const auto text = reader.text(key);
-  if (!text) reader.fail_missing(key, help);
-  return *text;
-}
-
-const nlohmann::json* list(ObjectReader& reader, std::string_view key) {
-  const nlohmann::json* value = reader.find(key);
-  if (value != nullptr && !value->is_array()) reader.fail(key, "is no list", "expected a list");
-  return value;
-}
-
-MessageCurve read_segments(ObjectReader& reader, const Origins& origins) {
-  const nlohmann::json* values = list(reader, "segments");
-  if (values == nullptr || values->empty()) reader.fail_missing("segments", "at least one, from 0 bytes on");
-  std::vector<MessageSegment> segments;
-  for (std::size_t index = 0; index < values->size(); ++index) {
-    ObjectReader segment((*values)[index], fmt::format("{}.{}", reader.field_of("segments"), index), origins);
-    const Bytes from(plain_amount(segment, "from_bytes"));
-    const bool ascends = segments.empty() ? from.value() == 0.0 : segments.back().from < from;
-    if (!ascends) {
-      segment.fail("from_bytes", fmt::format("{} does not follow the segment before", from.value()),
-                   "expected 0 for the first segment, then ascending sizes");
+void read_overlaps(ObjectReader& reader, const FieldInfo& field, DeviceProfile& profile) {
+  for (ObjectReader& one : reader.objects(field.key)) {
+    OverlapLine& line = profile.overlaps.emplace_back();
+    read_fields(overlap_line_fields(), one, line);
+    for (const int channels : {0, line.most_channels}) {
+      const double factor = line.factor(channels);
+      if (factor >= kLeastAmount && factor <= kMostMeasured) continue;
+      one.fail("per_channel", fmt::format("makes the factor of {} channels {:g}", channels, factor),
+               "expected a factor above zero from none to most_channels");
     }
-    segments.push_back({from, Seconds(plain_amount(segment, "alpha_s")), plain_amount(segment, "beta_s_per_byte")});
-    segment.refuse_unknown_keys();
+    one.refuse_unknown_keys();
   }
-  return MessageCurve(std::move(segments));
 }
 
-GroupCurve read_curve(const nlohmann::json& value, const std::string& field, const Origins& origins) {
-  ObjectReader reader(value, field, origins);
-  GroupCurve group;
-  read_fields(curve_fields(), reader, group);
-  if (group.nodes > group.ranks) {
-    reader.fail("nodes", fmt::format("{} is out of range", group.nodes),
-                fmt::format("expected a whole number from 1 to {}", group.ranks));
+void read_stack_figures(ObjectReader& reader, const FieldInfo& field, DeviceProfile& profile) {
+  const nlohmann::json& stack = *reader.find(field.key);
+  if (!stack.is_object() || !stack.contains("name") || !stack.at("name").is_string()) {
+    reader.fail(field.key, "names no stack", R"(expected {"name": …} and its figures; see: flopcast catalog stacks)");
   }
-  group.curve = read_segments(reader, origins);
-  reader.refuse_unknown_keys();
-  return group;
+  profile.stack = stack;
+}
+OrderedJsonValue write_stack_figures(const FieldInfo&, const DeviceProfile& profile) {
+  return profile.stack->empty() ? OrderedJson() : OrderedJson(*profile.stack);
 }
 
-ProfileFit read_fit(const nlohmann::json& value, const std::string& field, const Origins& origins) {
-  ObjectReader reader(value, field, origins);
-  ProfileFit fit;
-  fit.what = required_text(reader, "what", "what was fitted, such as \"gemm fp32\"");
-  fit.unit = reader.text("unit").value_or("");
-  fit.median_error = plain_amount(reader, "median_error");
-  fit.p95_error = plain_amount(reader, "p95_error");
-  fit.largest_error = plain_amount(reader, "largest_error");
-  fit.left_out_median_error = plain_amount(reader, "left_out_median_error");
-  if (const nlohmann::json* points = list(reader, "points")) {
-    for (std::size_t index = 0; index < points->size(); ++index) {
-      ObjectReader point((*points)[index], fmt::format("{}.points.{}", field, index), origins);
-      fit.points.push_back({point.text("label").value_or(""), amount_above_zero(point, "x"),
-                            amount_above_zero(point, "measured_s"), amount_above_zero(point, "fitted_s")});
-      point.refuse_unknown_keys();
-    }
-  }
-  reader.refuse_unknown_keys();
-  return fit;
-}
-
-nlohmann::ordered_json fit_json(const ProfileFit& fit) {
-  nlohmann::ordered_json json = {{"what", fit.what},
-                                 {"unit", fit.unit},
-                                 {"median_error", fit.median_error},
-                                 {"p95_error", fit.p95_error},
-                                 {"largest_error", fit.largest_error},
-                                 {"left_out_median_error", fit.left_out_median_error}};
-  json["points"] = nlohmann::ordered_json::array();
-  for (const ProfilePoint& point : fit.points) {
-    json["points"].push_back(
-        {{"label", point.label}, {"x", point.x}, {"measured_s", point.measured_s}, {"fitted_s", point.fitted_s}});
-  }
-  return json;
+const Fields<DeviceProfile>& profile_fields() {
+  using P = DeviceProfile;
+  static const Fields<P> fields = {
+      text<&P::name>("name", "").required("what was measured"),
+      text<&P::source>("source", "").required("who measured it, or where it is published"),
+      text<&P::date>("date", "").always(),
+      custom<P>("confidence", FieldKind::kChoice, "", &read_confidence, &write_confidence)
+          .among([] { return confidence_names(); })
+          .required(),
+      custom<P>("cluster", FieldKind::kObject, "", &read_cluster_keys, &write_cluster_keys),
+      parts<&P::curves, curve_fields>("curves", "").always(),
+      part<&P::measured_links, measured_links_fields>("measured_links", ""),
+      own_parts<&P::fits, fit_fields>("fits").always(),
+      custom<P>("overlaps", FieldKind::kList, "", &read_overlaps, &write_list<&P::overlaps, overlap_line_fields>),
+      custom<P>("stack", FieldKind::kObject, "", &read_stack_figures, &write_stack_figures)};
+  return fields;
 }
 
 std::string words_of(const GroupCurve& group) {
@@ -128,31 +134,6 @@ std::string words_of(const GroupCurve& group) {
   if (group.collective) words += fmt::format(" of {} ranks", group.ranks);
   if (group.nodes > 1) words += fmt::format(" on {} nodes", group.nodes);
   return words;
-}
-
-OverlapLine read_overlap(const nlohmann::json& value, const std::string& field, const Origins& origins) {
-  ObjectReader reader(value, field, origins);
-  OverlapLine line;
-  line.what = required_text(reader, "what", "what ran beside what, such as \"gemm bf16 beside channel_copy\"");
-  line.at_none = plain_amount(reader, "at_none");
-  const nlohmann::json* slope = reader.find("per_channel");
-  if (slope == nullptr) reader.fail_missing("per_channel", "what each channel adds to the factor");
-  line.per_channel = slope->is_number() ? slope->get<double>() : std::nan("");
-  if (!std::isfinite(line.per_channel)) {
-    reader.fail("per_channel", fmt::format("{} is no number", slope->dump()), "expected a finite number");
-  }
-  constexpr int kMostChannels = 1'024;
-  const auto most = reader.whole("most_channels", 1, kMostChannels);
-  if (!most) reader.fail_missing("most_channels", "the most channels that were measured");
-  line.most_channels = *most;
-  for (const int channels : {0, line.most_channels}) {
-    const double factor = line.factor(channels);
-    if (factor >= kLeastAmount && factor <= kMostAmount) continue;
-    reader.fail("per_channel", fmt::format("makes the factor of {} channels {:g}", channels, factor),
-                "expected a factor above zero from none to most_channels");
-  }
-  reader.refuse_unknown_keys();
-  return line;
 }
 
 std::optional<std::string> device_name(const nlohmann::json& cluster) {
@@ -188,14 +169,10 @@ nlohmann::json overlay_device(const DeviceProfile& profile, const nlohmann::json
   return device;
 }
 
-MeasuredLinks read_measured_links(ObjectReader& reader, const std::vector<GroupCurve>& curves, const Origins& origins) {
+MeasuredLinks read_measured_links(ObjectReader& reader, const std::vector<GroupCurve>& curves) {
   MeasuredLinks on;
-  on.name = required_text(reader, "name", "whose links they are, such as \"Perlmutter\"");
-  on.intra_bandwidth = BytesPerSecond(reader.quantity("intra_bandwidth", Dimension::kBandwidth).value_or(0.0));
-  if (const nlohmann::json* links = reader.find("links")) on.links = read_links(reader, *links, origins);
-  on.devices_per_node = reader.whole("devices_per_node", 1, kMostInANode).value_or(0);
-  on.nics_per_node = reader.whole("nics_per_node", 1, kMostInANode).value_or(0);
-  on.nic_bandwidth = BytesPerSecond(reader.quantity("nic_bandwidth", Dimension::kBandwidth).value_or(0.0));
+  read_fields(measured_links_fields(), reader, on);
+  on.links = read_links(reader);
   for (const GroupCurve& curve : curves) {
     const bool between = curve.nodes > 1;
     if (!between && !(on.intra_bandwidth.value() > 0.0)) {
@@ -213,17 +190,6 @@ MeasuredLinks read_measured_links(ObjectReader& reader, const std::vector<GroupC
   }
   reader.refuse_unknown_keys();
   return on;
-}
-
-nlohmann::ordered_json measured_links_json(const MeasuredLinks& on) {
-  nlohmann::ordered_json json = {{"name", on.name}};
-  const auto rate = [](BytesPerSecond value) { return quantity_text(value.value(), Dimension::kBandwidth); };
-  if (on.intra_bandwidth.value() > 0.0) json["intra_bandwidth"] = rate(on.intra_bandwidth);
-  for (const DeviceLink& link : on.links) json["links"].push_back(write_fields(link_fields(), link));
-  if (on.devices_per_node > 0) json["devices_per_node"] = on.devices_per_node;
-  if (on.nics_per_node > 0) json["nics_per_node"] = on.nics_per_node;
-  if (on.nic_bandwidth.value() > 0.0) json["nic_bandwidth"] = rate(on.nic_bandwidth);
-  return json;
 }
 
 // Rates of data sheets, which may be rounded.
@@ -249,16 +215,13 @@ bool on_links_of(const Cluster& cluster, const MeasuredLinks& on, bool between) 
 
 }  // namespace
 
-std::vector<DeviceLink> read_links(const ObjectReader& owner, const nlohmann::json& values, const Origins& origins) {
-  if (!values.is_array()) owner.fail("links", "is no list", "expected a list of {one, other, links}");
+std::vector<DeviceLink> read_links(ObjectReader& owner) {
   std::vector<DeviceLink> links;
-  for (std::size_t index = 0; index < values.size(); ++index) {
-    ObjectReader reader(values[index], owner.field_of(fmt::format("links.{}", index)), origins);
-    DeviceLink link;
+  for (ObjectReader& reader : owner.objects("links")) {
+    DeviceLink& link = links.emplace_back();
     read_fields(link_fields(), reader, link);
     reader.refuse_unknown_keys();
     if (link.one == link.other) reader.fail("other", "is the same device", "a link joins two");
-    links.push_back(link);
   }
   return links;
 }
@@ -272,19 +235,21 @@ std::vector<GroupCurve> curves_on_links_of(const Cluster& cluster, const DeviceP
   return curves;
 }
 
-std::vector<GroupCurve> read_group_curves(const nlohmann::json& values, const std::string& field,
-                                          const Origins& origins) {
-  if (!values.is_array()) throw ConfigError({field, "is no list", origins.where(field), "expected a list"});
+std::vector<GroupCurve> read_group_curves(ObjectReader& owner) {
   std::vector<GroupCurve> curves;
   std::vector<std::string> known;
-  for (std::size_t index = 0; index < values.size(); ++index) {
-    const std::string place = fmt::format("{}.{}", field, index);
-    curves.push_back(read_curve(values[index], place, origins));
-    const std::string words = words_of(curves.back());
-    if (std::find(known.begin(), known.end(), words) != known.end()) {
-      throw ConfigError({place, words + " is given twice", origins.where(place), "keep one of the two"});
+  for (ObjectReader& reader : owner.objects("curves")) {
+    GroupCurve& group = curves.emplace_back();
+    read_fields(curve_fields(), reader, group);
+    reader.refuse_unknown_keys();
+    if (group.nodes > group.ranks) {
+      reader.fail("nodes", fmt::format("{} is out of range", group.nodes),
+                  fmt::format("expected a whole number from 1 to {}", group.ranks));
     }
-    known.push_back(words);
+    known.push_back(words_of(group));
+    if (std::count(known.begin(), known.end(), known.back()) > 1) {
+      throw ConfigError({reader.pointer(), known.back() + " is given twice", reader.place(), "keep one of the two"});
+    }
   }
   return curves;
 }
@@ -296,48 +261,16 @@ const std::vector<std::string>& confidence_names() {
 
 DeviceProfile read_device_profile(const nlohmann::json& value, const std::string& field, const Origins& origins) {
   ObjectReader reader(value, field, origins);
-  const std::string schema = required_text(reader, "schema", fmt::format("expected \"{}\"", kSchema));
-  if (schema != kSchema) {
-    reader.fail("schema", fmt::format("\"{}\" is another format", schema),
+  const auto schema = reader.text("schema");
+  if (!schema) reader.fail_missing("schema", fmt::format("expected \"{}\"", kSchema));
+  if (*schema != kSchema) {
+    reader.fail("schema", fmt::format("\"{}\" is another format", *schema),
                 fmt::format("expected \"{}\"; flopcast calibrate --from makes a profile of measurements", kSchema));
   }
   DeviceProfile profile;
-  profile.name = required_text(reader, "name", "what was measured");
-  profile.source = required_text(reader, "source", "who measured it, or where it is published");
-  profile.date = reader.text("date").value_or("");
-  const auto confidence = reader.choice("confidence", confidence_names());
-  if (!confidence) reader.fail_missing("confidence", choices_help("", confidence_names()));
-  profile.confidence = confidence_names()[*confidence];
-  if (const nlohmann::json* cluster = reader.find("cluster")) {
-    if (!cluster->is_object()) reader.fail("cluster", "is no object", "expected keys of a cluster section");
-    profile.cluster = *cluster;
-    if (cluster->contains("device") && !cluster->at("device").is_object()) {
-      reader.fail("cluster", "holds a device that is no object", "expected its figures, such as {\"name\": …}");
-    }
-  }
-  if (const nlohmann::json* curves = list(reader, "curves")) {
-    profile.curves = read_group_curves(*curves, reader.field_of("curves"), origins);
-  }
-  if (auto on = reader.object("measured_links")) {
-    profile.measured_links = read_measured_links(*on, profile.curves, origins);
-  }
-  if (const nlohmann::json* fits = list(reader, "fits")) {
-    for (std::size_t index = 0; index < fits->size(); ++index) {
-      profile.fits.push_back(read_fit((*fits)[index], fmt::format("{}.{}", reader.field_of("fits"), index), origins));
-    }
-  }
-  if (const nlohmann::json* overlaps = list(reader, "overlaps")) {
-    for (std::size_t index = 0; index < overlaps->size(); ++index) {
-      profile.overlaps.push_back(
-          read_overlap((*overlaps)[index], fmt::format("{}.{}", reader.field_of("overlaps"), index), origins));
-    }
-  }
-  if (const nlohmann::json* stack = reader.find("stack")) {
-    if (!stack->is_object() || !stack->contains("name") || !stack->at("name").is_string()) {
-      reader.fail("stack", "names no stack", R"(expected {"name": …} and its figures; see: flopcast catalog stacks)");
-    }
-    profile.stack = *stack;
-  }
+  read_fields(profile_fields(), reader, profile);
+  profile.curves = read_group_curves(reader);
+  if (auto on = reader.object("measured_links")) profile.measured_links = read_measured_links(*on, profile.curves);
   if (const nlohmann::json* fitted = reader.find("fitted")) {
     profile.fitted = read_run_fit(*fitted, reader.field_of("fitted"), origins);
   }
@@ -347,39 +280,50 @@ DeviceProfile read_device_profile(const nlohmann::json& value, const std::string
 
 namespace {
 
+const nlohmann::json& list(ObjectReader& reader, std::string_view key, const char* form) {
+  const nlohmann::json* value = reader.find(key);
+  if (value == nullptr) reader.fail_missing(key, form);
+  if (!value->is_array()) reader.fail(key, "is no list", form);
+  return *value;
+}
+
 std::vector<std::string> texts(ObjectReader& reader, std::string_view key) {
-  const nlohmann::json* values = list(reader, key);
-  if (values == nullptr) reader.fail_missing(key, "a list of texts");
   std::vector<std::string> all;
-  for (const nlohmann::json& value : *values) {
+  for (const nlohmann::json& value : list(reader, key, "a list of texts")) {
     if (!value.is_string()) reader.fail(key, fmt::format("{} is no text", shown_value(value)), "expected texts");
     all.push_back(value.get<std::string>());
   }
   return all;
 }
 
+const Fields<RunFit>& run_fit_fields() {
+  constexpr int kMostRuns = 1'000'000;
+  static const Fields<RunFit> fields = {
+      whole<&RunFit::runs>("runs", 1, kMostRuns, "").required("how many were fitted to"),
+      measured<&RunFit::noise>("noise", "", kLeastAmount),
+      measured<&RunFit::freedom>("freedom", "", kLeastAmount),
+      text<&RunFit::stack>("stack", "").required("the stack of the runs"),
+      answer<&RunFit::kinds>("kinds"),
+      answer<&RunFit::constants>("constants"),
+      answer<&RunFit::covariance>("covariance")};
+  return fields;
+}
+
 }  // namespace
 
 RunFit read_run_fit(const nlohmann::json& value, const std::string& field, const Origins& origins) {
-  constexpr int kMostRuns = 1'000'000;
   ObjectReader reader(value, field, origins);
   RunFit fit;
-  const auto runs = reader.whole("runs", 1, kMostRuns);
-  if (!runs) reader.fail_missing("runs", "how many were fitted to");
-  fit.runs = *runs;
-  fit.noise = amount_above_zero(reader, "noise");
-  fit.freedom = amount_above_zero(reader, "freedom");
-  fit.stack = required_text(reader, "stack", "the stack of the runs");
+  read_fields(run_fit_fields(), reader, fit);
   fit.kinds = texts(reader, "kinds");
   fit.constants = texts(reader, "constants");
-  const nlohmann::json* rows = list(reader, "covariance");
   const std::size_t count = fit.constants.size();
   const char* form = "expected a number for each two constants, row by row, no variance below 0";
-  if (rows == nullptr) reader.fail_missing("covariance", form);
-  if (rows->size() != count * count) {
-    reader.fail("covariance", fmt::format("has {} numbers for {} constants", rows->size(), count), form);
+  const nlohmann::json& rows = list(reader, "covariance", form);
+  if (rows.size() != count * count) {
+    reader.fail("covariance", fmt::format("has {} numbers for {} constants", rows.size(), count), form);
   }
-  for (const nlohmann::json& number : *rows) {
+  for (const nlohmann::json& number : rows) {
     const double covariance = number.is_number() ? number.get<double>() : std::nan("");
     const bool on_diagonal = fit.covariance.size() % (count + 1) == 0;
     constexpr double kMostVariance = 100.0;  // of logarithms: a factor of e^10 either way
@@ -393,8 +337,7 @@ RunFit read_run_fit(const nlohmann::json& value, const std::string& field, const
 }
 
 nlohmann::ordered_json run_fit_json(const RunFit& fit) {
-  return {{"runs", fit.runs},   {"noise", fit.noise},         {"freedom", fit.freedom},      {"stack", fit.stack},
-          {"kinds", fit.kinds}, {"constants", fit.constants}, {"covariance", fit.covariance}};
+  return write_fields(run_fit_fields(), fit);
 }
 
 bool tells_figures(const DeviceProfile& profile) {
@@ -408,24 +351,8 @@ bool tells_figures(const DeviceProfile& profile) {
 }
 
 std::string write_profile(const DeviceProfile& profile) {
-  nlohmann::ordered_json json = {{"schema", kSchema},
-                                 {"name", profile.name},
-                                 {"source", profile.source},
-                                 {"date", profile.date},
-                                 {"confidence", profile.confidence},
-                                 {"cluster", *profile.cluster}};
-  json["curves"] = nlohmann::ordered_json::array();
-  for (const GroupCurve& group : profile.curves) json["curves"].push_back(write_fields(curve_fields(), group));
-  if (profile.measured_links) json["measured_links"] = measured_links_json(*profile.measured_links);
-  json["fits"] = nlohmann::ordered_json::array();
-  for (const ProfileFit& fit : profile.fits) json["fits"].push_back(fit_json(fit));
-  for (const OverlapLine& line : profile.overlaps) {
-    json["overlaps"].push_back({{"what", line.what},
-                                {"at_none", line.at_none},
-                                {"per_channel", line.per_channel},
-                                {"most_channels", line.most_channels}});
-  }
-  if (!profile.stack->empty()) json["stack"] = *profile.stack;
+  OrderedJson json = {{"schema", kSchema}};
+  add_fields(profile_fields(), profile, json);
   if (profile.fitted) json["fitted"] = run_fit_json(*profile.fitted);
   // File names need not be UTF-8.
   return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

@@ -81,9 +81,8 @@ DeviceProfile read_device_profile(const nlohmann::json& value, const std::string
 /// Its file, schema flopcast.profile/1.
 std::string write_profile(const DeviceProfile& profile);
 
-/// Measured messages of groups, each of which may be given once.
-std::vector<GroupCurve> read_group_curves(const nlohmann::json& values, const std::string& field,
-                                          const Origins& origins);
+/// The key "curves" of `owner`: measured messages of groups, each of which may be given once.
+std::vector<GroupCurve> read_group_curves(ObjectReader& owner);
 
 /// The profile's curves that were measured on links such as the cluster has: those of another fabric say nothing of
 /// its.
@@ -105,6 +104,6 @@ bool tells_figures(const DeviceProfile& profile);
 std::vector<std::string> profile_assumptions(const DeviceProfile& profile, const Cluster& cluster);
 
 /// The key "links" of `owner`: pairs of devices of a node, {one, other, links}.
-std::vector<DeviceLink> read_links(const ObjectReader& owner, const nlohmann::json& values, const Origins& origins);
+std::vector<DeviceLink> read_links(ObjectReader& owner);
 
 }  // namespace flopcast

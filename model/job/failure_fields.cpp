@@ -57,17 +57,6 @@ OrderedJsonValue write_rate(const FieldInfo&, const SlowPhases& slow_phases) {
   return text_of(slow_phases.rate);
 }
 
-void read_takes(ObjectReader& reader, const FieldInfo& field, FailureCause& failure_cause) {
-  const auto index = reader.choice(field.key, names_of<TakenOut>());
-  if (index) failure_cause.takes = static_cast<TakenOut>(*index);
-}
-
-OrderedJsonValue write_takes(const FieldInfo&, const FailureCause& failure_cause) {
-  const auto& takes = failure_cause.takes;
-  if (!takes) return nullptr;
-  return name_of(*takes);
-}
-
 OrderedJsonValue write_causes(const FieldInfo&, const Failures& failures) {
   if (failures.mtbf) return nullptr;
   nlohmann::ordered_json causes = nlohmann::ordered_json::array();
@@ -78,7 +67,7 @@ OrderedJsonValue write_causes(const FieldInfo&, const Failures& failures) {
 // Without members it is not written.
 template <auto Member, auto Table>
 Entry<Failures> section(std::string_view key, std::string_view help) {
-  Entry<Failures> entry = part<Member, Table>(key, help);
+  Entry<Failures> entry = own_part<Member, Table>(key, help);
   entry.field.write = [](const FieldInfo& field, const Failures& failures) -> OrderedJsonValue {
     OrderedJsonValue json = write_object<Member, Table>(field, failures);
     return json->empty() ? nullptr : json;
@@ -197,9 +186,7 @@ const Fields<FailureCause>& failure_cause_fields() {
       choice<&C::per>("per", "what mtbf and events are of: gpu, node, link, rack or site"),
       quantity<&C::mtbf>("mtbf", Dimension::kTime, "mean time between failures of one of them").above_zero(),
       amount<&C::events>("events", "instead of mtbf: so many were seen on the observed fleet").up_to(1e9),
-      custom<C>("takes", FieldKind::kChoice, "what is out of service until repaired: nothing, node, rack or site",
-                &read_takes, &write_takes)
-          .among([] { return names_of<TakenOut>(); })
+      optional_choice<&C::takes>("takes", "what is out of service until repaired: nothing, node, rack or site")
           .otherwise("the node; of a rack the rack, of the site the site"),
       quantity<&C::detection>("detection", Dimension::kTime, "until it is found").otherwise("failures.detection"),
       quantity<&C::repair>("repair", Dimension::kTime, "until it is back").otherwise("failures.repair"),
@@ -258,12 +245,9 @@ void check_cause(const ObjectReader& reader, const FailureCause& cause, const Ob
   }
 }
 
-std::vector<FailureCause> read_causes(const ObjectReader& failures, const nlohmann::json& values,
-                                      const ObservedFleet& observed, const Origins& origins) {
-  if (!values.is_array()) failures.fail("causes", "is no list", "expected a list of {name, per, mtbf, …}");
+std::vector<FailureCause> read_causes(ObjectReader& failures, const ObservedFleet& observed) {
   std::vector<FailureCause> causes;
-  for (std::size_t index = 0; index < values.size(); ++index) {
-    ObjectReader reader(values[index], failures.field_of(fmt::format("causes.{}", index)), origins);
+  for (ObjectReader& reader : failures.objects("causes")) {
     FailureCause cause;
     read_fields(failure_cause_fields(), reader, cause);
     reader.refuse_unknown_keys();
@@ -339,22 +323,16 @@ std::optional<Failures> read_failures(ObjectReader& root, Job& job, const Origin
   ObjectReader reader(values, "failures", origins);
   Failures failures;
   read_fields(failure_fields(), reader, failures);
-  read_object(reader, "observed", observed_table(), failures.observed);
-  read_object(reader, "checkpoint", checkpoint_table(), failures.checkpoint);
-  read_object(reader, "elastic", elastic_table(), failures.elastic);
-  read_object(reader, "slow_phases", slow_phase_table(), failures.slow_phases);
-  read_object(reader, "stragglers", straggler_table(), failures.stragglers);
-  read_object(reader, "maintenance", maintenance_table(), failures.maintenance);
   reader.refuse_unknown_keys();
   check_factors(reader, failures);
   check_levels(reader, failures.checkpoint);
   if (reader.has("log")) reader.fail("log", "is a file, and this reader reads none", "give causes");
-  const nlohmann::json* causes = reader.find("causes");
-  if (causes != nullptr && failures.mtbf) {
+  const bool has_causes = reader.has("causes");
+  if (has_causes && failures.mtbf) {
     reader.fail("mtbf", "stands beside causes", "give one cause by mtbf, or all of them by causes");
   }
-  if (causes != nullptr) failures.causes = read_causes(reader, *causes, failures.observed, origins);
-  if (causes == nullptr && !failures.mtbf) {
+  failures.causes = read_causes(reader, failures.observed);
+  if (!has_causes && !failures.mtbf) {
     failures.mtbf = kGpuMtbf;
     job.assumptions.emplace_back("failures.mtbf is 50676 h a GPU, Llama 3's");
   }

@@ -24,6 +24,13 @@ void add_keys(const std::string& path, const FieldInfos& fields, std::vector<Job
 
 }  // namespace
 
+double bounded_number(ObjectReader& reader, const FieldInfo& field) {
+  const std::optional<double> number = reader.number(field.key);
+  if (*number >= field.smallest && *number <= kMostMeasured) return *number;
+  reader.fail(field.key, fmt::format("{} is out of range", *number),
+              fmt::format("expected a number from {:g} to {:g}", field.smallest, kMostMeasured));
+}
+
 const Fields<Job>& job_fields() {
   static const Fields<Job> fields = {
       other("model", FieldKind::kObject, "what is trained").of<model_fields>(),

@@ -76,6 +76,22 @@ Entry<OwnerOf<Member>> attention(std::string_view help) {
   return entry_of<Member>("attention", FieldKind::kChoice, help, read, write).among([] { return attention_names(); });
 }
 
+/// Beyond anything measured, and still far from what ratios and products of a double overflow at.
+inline constexpr double kMostMeasured = 1e60;
+/// The number that must be there, from field.smallest to kMostMeasured.
+double bounded_number(ObjectReader& reader, const FieldInfo& field);
+
+/// A number that was measured, which must be given.
+template <auto Member>
+Entry<OwnerOf<Member>> measured(std::string_view key, std::string_view help, double smallest = 0.0) {
+  const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
+    owner.*Member = ValueOf<Member>(bounded_number(reader, field));
+  };
+  return entry_of<Member>(key, FieldKind::kNumber, help, read, &write_number<Member>)
+      .required("a number, in the unit the key names")
+      .at_least(smallest);
+}
+
 /// What the elements of a tensor may be kept in.
 std::vector<std::string> element_format_names();
 

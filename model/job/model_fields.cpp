@@ -1,5 +1,8 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "model/catalog/catalogue.hpp"
 #include "model/hardware/cluster.hpp"
@@ -105,6 +108,22 @@ OrderedJsonValue write_curve_kind(const FieldInfo&, const GroupCurve& group_curv
   return group_curve.name();
 }
 
+void read_segments(ObjectReader& reader, const FieldInfo& field, GroupCurve& group_curve) {
+  std::vector<MessageSegment> segments;
+  for (ObjectReader& one : reader.objects(field.key)) {
+    MessageSegment segment;
+    read_fields(segment_fields(), one, segment);
+    one.refuse_unknown_keys();
+    const bool ascends = segments.empty() ? segment.from.value() == 0.0 : segments.back().from < segment.from;
+    if (!ascends) {
+      one.fail("from_bytes", fmt::format("{} does not follow the segment before", segment.from.value()),
+               "expected 0 for the first segment, then ascending sizes");
+    }
+    segments.push_back(segment);
+  }
+  if (segments.empty()) reader.fail_missing(field.key, std::string(field.needed));
+  group_curve.curve = MessageCurve(std::move(segments));
+}
 OrderedJsonValue write_segments(const FieldInfo&, const GroupCurve& group_curve) {
   nlohmann::ordered_json segments = nlohmann::ordered_json::array();
   for (const MessageSegment& segment : group_curve.curve.segments()) {
@@ -371,9 +390,9 @@ const Fields<ClusterNode>& node_fields() {
 
 const Fields<MessageSegment>& segment_fields() {
   static const Fields<MessageSegment> fields = {
-      amount<&MessageSegment::from>("from_bytes", "the smallest message of the segment"),
-      amount<&MessageSegment::alpha>("alpha_s", "its time of no bytes"),
-      amount<&MessageSegment::beta>("beta_s_per_byte", "what each byte adds"),
+      measured<&MessageSegment::from>("from_bytes", "the smallest message of the segment"),
+      measured<&MessageSegment::alpha>("alpha_s", "its time of no bytes"),
+      measured<&MessageSegment::beta>("beta_s_per_byte", "what each byte adds"),
   };
   return fields;
 }
@@ -386,7 +405,8 @@ const Fields<GroupCurve>& curve_fields() {
       whole<&GroupCurve::ranks>("ranks", 2, kMostGroupRanks, "of the group that was measured")
           .required("the size of the group that was measured"),
       whole<&GroupCurve::nodes>("nodes", 1, kMostGroupRanks, "that they were on"),
-      custom<GroupCurve>("segments", FieldKind::kList, "its time, from 0 bytes on", nullptr, &write_segments)
+      custom<GroupCurve>("segments", FieldKind::kList, "its time, from 0 bytes on", &read_segments, &write_segments)
+          .required("at least one, from 0 bytes on")
           .of<segment_fields>(),
   };
   return fields;

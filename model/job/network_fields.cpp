@@ -71,18 +71,6 @@ OrderedJsonValue write_shape(const FieldInfo&, const Network& network) {
   return network.shape.empty() ? OrderedJson() : OrderedJson(network.shape);
 }
 
-template <class Value>
-void read_entries(const ObjectReader& reader, std::string_view key, const nlohmann::json& values,
-                  const Fields<Value>& fields, const Origins& origins, std::vector<Value>& list) {
-  if (!values.is_array()) reader.fail(key, "is no list", "a list of objects");
-  for (std::size_t index = 0; index < values.size(); ++index) {
-    ObjectReader entry(values[index], reader.field_of(fmt::format("{}.{}", key, index)), origins);
-    Value& read = list.emplace_back();
-    read_fields(fields, entry, read);
-    entry.refuse_unknown_keys();
-  }
-}
-
 const Fields<NetworkTier>& tier_fields() {
   static const Fields<NetworkTier> fields = {
       whole<&NetworkTier::nodes>("nodes", 1, kMostNetworkNodes, "that a switch of the tier joins")
@@ -93,17 +81,18 @@ const Fields<NetworkTier>& tier_fields() {
   return fields;
 }
 
+double share_left(const ObjectReader& reader, std::string_view key, double left) {
+  if (left > 1.0) reader.fail(key, fmt::format("{} is out of range", left), "expected a number from 0 to 1");
+  return left;
+}
+
 const Fields<DegradedLink>& degraded_fields() {
   static const Fields<DegradedLink> fields = {
       text<&DegradedLink::link>("link", "its name, such as tier0.3.up.1").required("the name of a link"),
       custom<DegradedLink>(
           "share", FieldKind::kNumber, "of its bandwidth that is left; 0: dead",
           [](ObjectReader& reader, const FieldInfo& field, DegradedLink& degraded_link) {
-            const std::optional<double> left = reader.amount(field.key);
-            if (left && *left > 1.0) {
-              reader.fail(field.key, fmt::format("{} is out of range", *left), "expected a number from 0 to 1");
-            }
-            if (left) degraded_link.share = *left;
+            degraded_link.share = share_left(reader, field.key, *reader.amount(field.key));
           },
           [](const FieldInfo&, const DegradedLink& degraded_link) -> OrderedJsonValue { return degraded_link.share; })
           .required("the share of its bandwidth that is left")
@@ -136,21 +125,28 @@ const Fields<NetworkCable>& cable_fields() {
 }
 
 // "tier0.3.up.1=0.5,tier0.4.up.0=0" as --degrade has it.
-nlohmann::json degraded_of_text(const ObjectReader& reader, const std::string& text) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const std::string& part : split(text)) {
-    const std::size_t equals = part.find('=');
-    std::string share = equals == std::string::npos ? "" : part.substr(equals + 1);
-    const bool percent = share.ends_with('%');
-    if (percent) share = trim(share.substr(0, share.size() - 1));
-    std::optional<double> left = parse_number(share);
-    constexpr double kPercent = 1e-2;
-    if (left && percent) *left *= kPercent;
-    if (!left)
-      reader.fail("degraded", fmt::format("\"{}\" is no LINK=SHARE", part), "such as tier0.3.up.1=0.5, or =50%");
-    list.push_back({{"link", part.substr(0, equals)}, {"share", *left}});
+DegradedLink degraded_of_text(const ObjectReader& reader, std::string_view key, const std::string& text) {
+  const std::size_t equals = text.find('=');
+  std::string share = equals == std::string::npos ? "" : text.substr(equals + 1);
+  const bool percent = share.ends_with('%');
+  if (percent) share = trim(share.substr(0, share.size() - 1));
+  std::optional<double> left = parse_number(share);
+  constexpr double kPercent = 1e-2;
+  if (left && percent) *left *= kPercent;
+  if (!left || *left < 0.0) {
+    reader.fail(key, fmt::format("\"{}\" is no LINK=SHARE", text), "such as tier0.3.up.1=0.5, or =50%");
   }
-  return list;
+  return {text.substr(0, equals), share_left(reader, key, *left)};
+}
+
+void read_degraded(ObjectReader& reader, const FieldInfo& field, Network& network) {
+  if (!reader.find(field.key)->is_string()) {
+    own_parts<&Network::degraded, degraded_fields>(field.key).field.read(reader, field, network);
+    return;
+  }
+  for (const std::string& part : split(*reader.text(field.key))) {
+    network.degraded.push_back(degraded_of_text(reader, field.key, part));
+  }
 }
 
 // A preset, keys beside it over its own.
@@ -210,7 +206,7 @@ const Fields<Network>& network_fields() {
           .names_object()
           .among(&preset_names),
       choice<&Network::topology>("topology", "how the nodes are joined").flag("NAME"),
-      parts<&Network::tiers, tier_fields>("tiers", "switches of a tree or of rails, from the nodes up"),
+      own_parts<&Network::tiers, tier_fields>("tiers", "switches of a tree or of rails, from the nodes up"),
       share<&Network::oversubscription>("oversubscription", kMostOversubscribed, "of the highest tier")
           .flag("RATIO", {"--oversubscription"}),
       custom<Network>("routing", FieldKind::kText, "spread, dst, or hash[:SEED]", &read_routing, &write_routing)
@@ -234,11 +230,13 @@ const Fields<Network>& network_fields() {
           .zero_is_none(),
       quantity<&Network::link_bandwidth>("link_bandwidth", Dimension::kBandwidth, "torus, dragonfly: between switches")
           .zero_is_none(),
-      parts<&Network::cables, cable_fields>("links", "cables between nodes and switches, or a file of them")
+      own_parts<&Network::cables, cable_fields>("links", "cables between nodes and switches, or a file of them")
           .flag("FILE", {"--links"}),
-      parts<&Network::degraded, degraded_fields>("degraded", "links with a share of their bandwidth")
+      custom<Network>("degraded", FieldKind::kList, "links with a share of their bandwidth", &read_degraded,
+                      &write_list<&Network::degraded, degraded_fields>)
+          .of<degraded_fields>()
           .flag("LINK=SHARE", {"--degrade"}),
-      parts<&Network::background, background_fields>("background", "what others send between switches or nodes"),
+      own_parts<&Network::background, background_fields>("background", "what others send between switches or nodes"),
   };
   return fields;
 }
@@ -249,17 +247,6 @@ Network read_network(const nlohmann::json& given, const Origins& origins) {
   Network network;
   if (reader.has("links") && !reader.has("topology")) network.topology = Topology::kLinks;
   read_fields(network_fields(), reader, network);
-  const auto entries = [&](const char* key, const auto& fields, auto& list) {
-    const nlohmann::json* value = reader.find(key);
-    if (value == nullptr) return;
-    const bool text = value->is_string() && std::string_view(key) == "degraded";
-    const nlohmann::json read = text ? degraded_of_text(reader, value->get<std::string>()) : *value;
-    read_entries(reader, key, read, fields, origins, list);
-  };
-  entries("tiers", tier_fields(), network.tiers);
-  entries("links", cable_fields(), network.cables);
-  entries("degraded", degraded_fields(), network.degraded);
-  entries("background", background_fields(), network.background);
   reader.refuse_unknown_keys();
   refuse_others(reader, network);
   constexpr double kLeastOversubscribed = 1.0 / kMostOversubscribed;

@@ -307,13 +307,9 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
   if (!uneven && !own_links) tell_of_foreign_links(cluster, usual_device, assumptions);
   cluster.description = reader.text("description").value_or("");
   if (uneven) read_uneven_nodes(reader, *nodes, cluster, assumptions, origins);
-  if (const nlohmann::json* links = reader.find("links")) {
-    cluster.links = read_links(reader, *links, origins);
-  }
+  cluster.links = read_links(reader);
   if (profile != nullptr) cluster.curves = curves_on_links_of(cluster, *profile);
-  if (const nlohmann::json* curves = reader.find("curves")) {
-    cluster.curves = read_group_curves(*curves, "cluster.curves", origins);
-  }
+  if (reader.has("curves")) cluster.curves = read_group_curves(reader);
   if (const nlohmann::json* network = reader.find("network")) cluster.network = read_network(*network, origins);
   reader.refuse_unknown_keys();
   check_network(cluster, origins, assumptions);
