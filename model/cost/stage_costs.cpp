@@ -12,6 +12,7 @@
 #include "model/cost/axis_costs.hpp"
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/expert_costs.hpp"
+#include "model/cost/model_parts.hpp"
 #include "model/cost/pricing.hpp"
 #include "model/workload/operators.hpp"
 
@@ -51,100 +52,22 @@ StageCosts& CostsByStage::own(std::size_t stage) {
 
 namespace {
 
-// Of a collective beside a GEMM, what the GEMM really hides: both are slowed. Fitted to Korthikanti et
-// al. 2205.05198, Tables 4 and 5.
-double hidden_share(const Device& device) {
-  constexpr double kOfGpus = 0.76;
-  return device.generation == GpuGeneration::kCpu ? 1.0 : kOfGpus;
-}
 // While a block is recomputed and differentiated, its activations, their gradients and the kernels' temporaries live
 // together: three times the activations, fitted to the memory of the published BLOOM runs.
 constexpr double kRecomputeWorkingSet = 3.0;
 
-void add_gathered(const Operator& op, const OperatorTimes& times, TensorCollectives& tensor) {
-  if (op.gathered_input == GatheredInput::kNone) return;
-  TensorCollectives::Products& products =
-      op.gathered_input == GatheredInput::kAttention ? tensor.attention : tensor.mlp;
-  products.input_gradient += times.input_gradient;
-  products.weight_gradient += times.weight_gradient;
-}
-
-}  // namespace
-
-// The operators and the cost of one kind of block.
-struct PricedBlock {
-  BlockKind kind = BlockKind::kDense;
-  LayerState state = LayerState::kTrained;
-  std::vector<Operator> operators;
-  Section cost;
-  PassCost reference;  // its forward pass in the reference of preference training
-  bool priced = false;
-};
-
-// The parts of stages. Only those are priced that some job needed.
-struct ModelSections {
-  bool has_ends = false;  // embedding and head
-  bool has_mtp = false;
-  std::vector<Operator> embedding_operators;
-  std::vector<Operator> head_operators;
-  std::vector<Operator> mtp_operators;
-  std::array<PricedBlock, kLayerStates> dense;
-  Section embedding;
-  Section head;
-  Section mtp;        // of one module, without its block
-  Section tied_head;  // on the stage that also has the embedding, whose table it shares
-};
-
-struct ExpertBlocks {
-  std::array<PricedBlock, kLayerStates> blocks;
-};
-
-namespace {
-
 using Block = PricedBlock;
-
-// Null where a price follows from more than a Key.
-std::optional<SharedPrices::Key> key_of(const PricingContext& pricing) {
-  const Job& job = pricing.job;
-  const Layout& layout = job.layout;
-  const bool more_counts = job.training.finetune || job.laws != nullptr || layout.placement != kGridAxes ||
-                           layout.tensor_parallel != TensorParallel::k1d ||
-                           job.training.stack.collective_stall > Seconds(0) || job.training.preference;
-  if (more_counts) return std::nullopt;
-  SharedPrices::Key key;
-  key.tp = layout.tp;
-  key.cp = layout.cp;
-  key.micro_batch_size = layout.micro_batch_size;
-  key.sequence_parallel = layout.sequence_parallel;
-  key.tensor_ranks = pricing.tp_group;
-  if (layout.cp > 1) {
-    const bool hierarchical = layout.context_parallel == ContextParallel::kHierarchical;
-    const int inner = hierarchical ? layout.ulysses_ranks() : layout.cp;
-    key.context_ranks = pricing.grid.part_placement(Axis::kContext, inner, 1, job.cluster);
-    key.context_ring = pricing.grid.part_placement(Axis::kContext, layout.cp / inner, inner, job.cluster);
-  }
-  if (!job.model.experts) return key;
-  key.ep = layout.ep;
-  key.expert_tensor_ranks = layout.expert_tensor_ranks();
-  if (layout.ep > 1) key.expert_ranks = expert_ranks(pricing);
-  key.overlap = overlap_of_experts(job);
-  return key;
-}
 
 class StepPricer {
  public:
-  enum class Parts { kAll, kPasses, kMemory, kLeastTime };
-
-  StepPricer(const Job& job, const StageMap& map, SharedPrices* shared, Parts parts = Parts::kAll)
-      : job_(job), map_(map), shared_(shared), parts_(parts), pricing_(job, map) {}
+  StepPricer(const Job& job, const StageMap& map, SharedPrices* shared, PricedParts asked = PricedParts::kAll)
+      : job_(job), map_(map), asked_(asked), pricing_(job, map), parts_(price_parts(pricing_, asked, shared)) {}
 
   StepCosts price(const std::vector<int>& stage_layers);
   CostsByStage price_passes(const std::vector<int>& stage_layers);
   StageCosts price_whole_model();
 
  private:
-  Section price_operators(const std::vector<Operator>& operators) const;
-  Block price_block(BlockKind kind, LayerState state) const;
   // Of a stage's layers, and of these those that full recomputation does again.
   struct LayerCounts {
     LayersByState all;
@@ -181,169 +104,13 @@ class StepPricer {
   BoundaryCosts boundary(int stage);
   BoundaryCosts transfer(bool crosses_nodes) const;
 
-  void price_blocks(BlockKind kind, const std::array<int, kLayerStates>& layers,
-                    std::array<Block, kLayerStates>& blocks) const;
-  void price_ends(ModelSections& sections) const;
-  void price_parts();
-
   const Job& job_;
   const StageMap& map_;
-  SharedPrices* shared_;
-  Parts parts_;
+  PricedParts asked_;
   PricingContext pricing_;
-  std::shared_ptr<const ModelSections> sections_;
-  std::shared_ptr<const ExpertBlocks> experts_;
+  ModelParts parts_;
   std::optional<BoundaryCosts> transfers_[2];  // inside a node, between nodes
 };
-
-namespace {
-
-// Of a linear of a block: what is neither a matrix nor trained is not updated as one.
-MatrixUpdate matrix_update(const Operator& op, const PricingContext& pricing) {
-  const Training& training = pricing.job.training;
-  const bool muon = training.optimizer == Optimizer::kMuon;
-  const bool trained = op.parameters > op.frozen_parameters && !op.frozen && !op.still;
-  if ((!muon && training.optimizer != Optimizer::kGalore) || op.kind != OperatorKind::kLinear || !trained ||
-      op.name == "logits") {
-    return {};
-  }
-  const std::int64_t shorter = std::min(op.shape.n, op.shape.k);
-  const std::int64_t longer = std::max(op.shape.n, op.shape.k);
-  const double matrices = static_cast<double>(op.shape.batch);
-  MatrixUpdate update;
-  update.parameters = static_cast<double>(shorter) * static_cast<double>(longer) * matrices;
-  // Newton-Schulz runs in bf16 where weights have fp32, too.
-  const Device& device = pricing.job.cluster.device;
-  const bool narrower =
-      muon && training.precision == Precision::kFp32 && device.peak_of(Precision::kBf16).value() > 0.0;
-  const Precision precision = narrower ? Precision::kBf16 : training.precision;
-  const double element = element_size(precision).value();
-  std::optional<ComputeModel> bf16;
-  if (narrower) bf16.emplace(device, precision, training.stack, std::nullopt, pricing.compute.laws());
-  const ComputeModel& compute = bf16 ? *bf16 : pricing.compute;
-  const auto product = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
-    return compute.gemm({m, n, k, op.shape.batch}, element);
-  };
-  if (muon) {
-    constexpr double kSteps = 5.0;
-    update.products =
-        (product(shorter, shorter, longer) + product(shorter, shorter, shorter) + product(shorter, longer, shorter)) *
-        kSteps;
-    return update;
-  }
-  const std::int64_t rank = std::min<std::int64_t>(training.optimizer_rank, shorter);
-  update.projected = static_cast<double>(rank) * static_cast<double>(longer) * matrices;
-  update.projections = static_cast<double>(rank) * static_cast<double>(shorter) * matrices;
-  update.products = product(rank, longer, shorter) + product(shorter, longer, rank);
-  return update;
-}
-
-void add_weights(const Operator& op, Section& section) {
-  section.parameters += op.parameters;
-  if (op.of_experts) section.expert_parameters += op.parameters;
-  section.frozen.parameters += op.frozen_parameters;
-  section.frozen.weights += op.frozen_bytes;
-  if (op.of_experts) section.frozen.experts += op.frozen_parameters;
-  if (op.of_experts) section.frozen.expert_weights += op.frozen_bytes;
-}
-
-}  // namespace
-
-Section StepPricer::price_operators(const std::vector<Operator>& operators) const {
-  Section section;
-  std::vector<Seconds> backward;
-  backward.reserve(operators.size());
-  bool behind_dispatch = false;
-  for (const Operator& op : operators) {
-    if (parts_ == Parts::kLeastTime && op.routed) continue;
-    if (parts_ == Parts::kMemory) {
-      add_weights(op, section);
-      continue;
-    }
-    const OperatorTimes times = operator_times(op, pricing_.compute, job_.training);
-    section.forward.compute += times.forward;
-    section.input_gradient.compute += times.input_gradient;
-    section.weight_gradient.compute += times.weight_gradient;
-    behind_dispatch = behind_dispatch || op.routed;
-    if (behind_dispatch) {
-      section.expert_layer.experts += times.forward;
-      section.expert_layer.experts_input += times.input_gradient;
-      section.expert_layer.experts_weight += times.weight_gradient;
-    }
-    backward.push_back(times.input_gradient + times.weight_gradient);
-    section.flops += forward_flops(op) * passes_of(op);
-    section.forward_flops += forward_flops(op);
-    add_weights(op, section);
-    section.dequantised = std::max(section.dequantised, op.dequantised);
-    (op.of_experts ? section.matrices.experts : section.matrices.dense).add(matrix_update(op, pricing_), 1.0);
-    if (op.attention_core) {
-      section.attention += times.forward;
-      section.attention_backward += times.input_gradient + times.weight_gradient;
-    }
-    add_gathered(op, times, section.tensor);
-    if (const double redone = redone_selectively(op, job_.layout, job_.training.stack); redone > 0.0) {
-      section.core.compute += times.forward * redone;
-      section.core_flops += forward_flops(op) * redone;
-    }
-  }
-  if (parts_ == Parts::kMemory || parts_ == Parts::kLeastTime) return section;
-  section.gradients = gradient_pieces(operators, backward, job_.layout);
-  for (const GradientPiece& piece : section.gradients) {
-    if (!piece.of_experts) section.low_rank_elements += piece.amount.low_rank_elements;
-  }
-  return section;
-}
-
-namespace {
-
-// Gradients of the inputs that nobody asks for are not sent either.
-void leave_out_backward(Section& section) {
-  for (const Axis axis : kAxes) {
-    section.input_gradient.comm[axis] = section.weight_gradient.comm[axis] = Seconds(0);
-    section.sent[axis] = scaled(section.sent[axis], 0.5);
-  }
-  section.sent.cp = section.context_forward;  // keys and values come again with their gradients
-  section.tensor = {};
-}
-
-}  // namespace
-
-Block StepPricer::price_block(BlockKind kind, LayerState state) const {
-  Block block;
-  block.kind = kind;
-  block.state = state;
-  block.operators = block_operators(job_.model, job_.layout, job_.training, kind, state);
-  block.cost = price_operators(block.operators);
-  block.priced = true;
-  if (parts_ == Parts::kMemory) return block;
-  if (job_.layout.tensor_parallel == TensorParallel::k1d) {
-    add_block_collectives(pricing_, kind, block.operators, block.cost);
-  } else {
-    add_grid_collectives(pricing_, block.operators, block.cost);
-  }
-  add_context_exchange(pricing_, block.cost);
-  const bool exchanges = kind == BlockKind::kExperts && parts_ != Parts::kLeastTime;
-  if (exchanges) add_expert_exchange(pricing_, block.cost);
-  if (job_.training.finetune) add_adapter_collectives(pricing_, block.operators, block.cost);
-  if (state == LayerState::kStill) leave_out_backward(block.cost);
-  // The last piece has no product beside it, and the device slows down beside the others.
-  const Seconds beside = std::min(block.cost.tp_in_pieces, block.cost.forward.compute);
-  block.cost.forward.comm.tp -= beside * std::min(hidden_share(job_.cluster.device), 1.0 - 1.0 / job_.layout.tp);
-  if (job_.training.stack.overlap_tp_with_weight_gradient) {
-    block.cost.tp_hidden = block.cost.tensor.beside() * hidden_share(job_.cluster.device);
-  }
-  if (parts_ == Parts::kLeastTime) return block;
-  if (exchanges) {
-    add_expert_host_floor(pricing_, block.operators, block.cost);
-  } else {
-    add_host_floor(pricing_, block.operators, block.cost);
-  }
-  // Adapters that are off leave frozen blocks.
-  const bool without_adapters = job_.training.preference && job_.training.finetune &&
-                                job_.training.finetune->adapts() && state == LayerState::kTrained;
-  block.reference = without_adapters ? price_block(kind, LayerState::kStill).cost.forward : block.cost.forward;
-  return block;
-}
 
 namespace {
 
@@ -421,8 +188,8 @@ template <class Visit>
 void StepPricer::each_block(const LayerCounts& layers, const Visit& visit) const {
   for (const LayerState state : {LayerState::kStill, LayerState::kTrained, LayerState::kPassing}) {
     const std::size_t index = static_cast<std::size_t>(state);
-    visit(sections_->dense[index], layers.all.dense[index], layers.redone.dense[index]);
-    visit(experts_->blocks[index], layers.all.with_experts[index], layers.redone.with_experts[index]);
+    visit(parts_.sections->dense[index], layers.all.dense[index], layers.redone.dense[index]);
+    visit(parts_.experts->blocks[index], layers.all.with_experts[index], layers.redone.with_experts[index]);
   }
 }
 
@@ -504,14 +271,14 @@ std::vector<UnitRun> StepPricer::runs_of(int index, const LayerCounts& layers) c
     if (redone_whole > 0) runs.push_back({&block.cost, redone_whole, block.cost.forward.total()});
     if (count > redone_whole) runs.push_back({&block.cost, count - redone_whole, again});
   };
-  if (map_.model_stage(index) == 0) runs.push_back({&sections_->embedding, 1, Seconds(0)});
+  if (map_.model_stage(index) == 0) runs.push_back({&parts_.sections->embedding, 1, Seconds(0)});
   each_block(layers, add);
   if (map_.model_stage(index) + 1 == map_.model_stages) {
     if (const int modules = job_.model.mtp_layers; modules > 0) {
       add(block_of_mtp(), modules, redone_of_mtp());
-      runs.push_back({&sections_->mtp, modules, Seconds(0)});
+      runs.push_back({&parts_.sections->mtp, modules, Seconds(0)});
     }
-    runs.push_back({rank_has_table(index) ? &sections_->tied_head : &sections_->head, 1, Seconds(0)});
+    runs.push_back({rank_has_table(index) ? &parts_.sections->tied_head : &parts_.sections->head, 1, Seconds(0)});
   }
   return runs;
 }
@@ -525,7 +292,8 @@ bool StepPricer::rank_has_table(int index) const {
 }
 
 const Block& StepPricer::block_of_mtp() const {
-  return (job_.model.experts ? experts_->blocks : sections_->dense)[static_cast<std::size_t>(LayerState::kTrained)];
+  return (job_.model.experts ? parts_.experts->blocks
+                             : parts_.sections->dense)[static_cast<std::size_t>(LayerState::kTrained)];
 }
 
 // With all layers, but not where only the first of a stage are.
@@ -539,17 +307,17 @@ void StepPricer::add_mtp(bool has_embedding, StageCosts& costs) const {
   const int modules = job_.model.mtp_layers;
   if (modules == 0) return;
   add_blocks(block_of_mtp(), modules, redone_of_mtp(), costs);
-  add_section(sections_->mtp, modules, costs);
-  costs.activation += saved_activation(sections_->mtp_operators) * modules;
+  add_section(parts_.sections->mtp, modules, costs);
+  costs.activation += saved_activation(parts_.sections->mtp_operators) * modules;
   if (has_embedding || job_.model.tied_embeddings) return;
-  const double table = sections_->embedding_operators.front().parameters;
+  const double table = parts_.sections->embedding_operators.front().parameters;
   costs.parameters += table;
   costs.embedding_parameters = table;
 }
 
 // What PowerSGD would send of the head's table.
 double StepPricer::low_rank_of_head() const {
-  return gradient_amount(sections_->head_operators[1], job_.layout).low_rank_elements;
+  return gradient_amount(parts_.sections->head_operators[1], job_.layout).low_rank_elements;
 }
 
 // Preference training passes each sequence forward without gradients as well: through the reference, and with kto
@@ -570,15 +338,15 @@ void StepPricer::add_passes_beside(const LayerCounts& layers, StageCosts& costs)
     costs.model_flops += block.cost.forward_flops * (passes * all);
   });
   costs.forward.comm.dp += gathered * passes;
-  for (const Section* end :
-       {costs.has_embedding ? &sections_->embedding : nullptr, costs.has_head ? &sections_->head : nullptr}) {
+  for (const Section* end : {costs.has_embedding ? &parts_.sections->embedding : nullptr,
+                             costs.has_head ? &parts_.sections->head : nullptr}) {
     if (end == nullptr) continue;
     add_pass(costs.forward, end->forward, passes);
     costs.model_flops += end->forward_flops * passes;
   }
   if (!costs.has_head) return;
   // The logits and their logarithms, while those of the trained model are kept.
-  costs.logits_buffer = std::max(costs.logits_buffer, sections_->head_operators[1].output * 2.0);
+  costs.logits_buffer = std::max(costs.logits_buffer, parts_.sections->head_operators[1].output * 2.0);
 }
 
 StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
@@ -591,29 +359,29 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   const LayerCounts counts = layer_counts(first_layer, layers);
   each_block(counts, [&](const Block& block, int all, int redone) { add_blocks(block, all, redone, costs); });
   if (first) {
-    add_section(sections_->embedding, 1, costs);
-    costs.activation += saved_activation(sections_->embedding_operators);
+    add_section(parts_.sections->embedding, 1, costs);
+    costs.activation += saved_activation(parts_.sections->embedding_operators);
     const bool twice = job_.model.tied_embeddings || (!last && job_.model.mtp_layers > 0);
-    costs.embedding_parameters = twice ? sections_->embedding_operators.front().parameters : 0.0;
+    costs.embedding_parameters = twice ? parts_.sections->embedding_operators.front().parameters : 0.0;
   }
   if (last) {
-    add_section(sections_->head, 1, costs);
-    costs.activation += saved_activation(sections_->head_operators);
-    costs.saved_logits = sections_->head_operators.back().saved;
+    add_section(parts_.sections->head, 1, costs);
+    costs.activation += saved_activation(parts_.sections->head_operators);
+    costs.saved_logits = parts_.sections->head_operators.back().saved;
     // The loss works in place on what it stored; what is new is the gradient cast for the GEMMs.
-    costs.logits_buffer =
-        gradient_buffer(sections_->head_operators) + placeholder_gradients(sections_->head_operators, job_.training);
-    const double table = sections_->head_operators[1].parameters;
+    costs.logits_buffer = gradient_buffer(parts_.sections->head_operators) +
+                          placeholder_gradients(parts_.sections->head_operators, job_.training);
+    const double table = parts_.sections->head_operators[1].parameters;
     if (job_.model.tied_embeddings) {
       costs.embedding_parameters = table;
       if (first) drop_table(table, low_rank_of_head(), job_.training, costs);
     }
     add_mtp(first, costs);
   }
-  if (parts_ == Parts::kMemory || parts_ == Parts::kLeastTime) return costs;
+  if (asked_ == PricedParts::kMemory || asked_ == PricedParts::kLeastTime) return costs;
   const std::vector<UnitRun> runs = runs_of(index, counts);
   finish_stage(pricing_, index, runs, costs);
-  if (parts_ == Parts::kAll) fill_buckets(pricing_, runs, costs);
+  if (asked_ == PricedParts::kAll) fill_buckets(pricing_, runs, costs);
   add_passes_beside(counts, costs);
   add_overlap_slowdown(overlap_slowdown(job_.cluster.device), costs);
   add_amax_reductions(pricing_, costs);
@@ -699,102 +467,8 @@ CostsByStage StepPricer::price_stages(const std::vector<int>& stage_layers) cons
   return stages;
 }
 
-void StepPricer::price_ends(ModelSections& sections) const {
-  sections.embedding_operators = embedding_operators(job_.model, job_.layout, job_.training);
-  sections.head_operators = head_operators(job_.model, job_.layout, job_.training);
-  sections.embedding = price_operators(sections.embedding_operators);
-  sections.head = price_operators(sections.head_operators);
-  if (job_.layout.tensor_parallel == TensorParallel::k1d) {
-    add_embedding_collectives(pricing_, embedding_state(job_.training), sections.embedding);
-    add_head_collectives(pricing_, sections.head);
-  } else {
-    add_grid_embedding(pricing_, sections.embedding);
-    add_grid_collectives(pricing_, sections.embedding_operators, sections.embedding);  // of a norm behind it
-    add_grid_collectives(pricing_, sections.head_operators, sections.head);
-    add_grid_loss(pricing_, sections.head);
-  }
-  sections.tied_head = sections.head;
-  sections.tied_head.parameters -= sections.head_operators[1].parameters;
-  if (sections.head_operators[1].frozen) {
-    sections.tied_head.frozen.parameters -= sections.head_operators[1].frozen_parameters;
-    sections.tied_head.frozen.weights -= sections.head_operators[1].frozen_bytes;
-  } else if (!sections.tied_head.gradients.empty()) {
-    sections.tied_head.gradients.erase(sections.tied_head.gradients.begin());
-  }
-  sections.has_ends = true;
-}
-
-namespace {
-
-bool lacks(const std::array<int, kLayerStates>& layers, const std::array<Block, kLayerStates>& blocks) {
-  for (std::size_t state = 0; state < kLayerStates; ++state) {
-    if (layers[state] > 0 && !blocks[state].priced) return true;
-  }
-  return false;
-}
-
-// Returns the parts kept in `shared`, completed first if `lacking`. Without `shared` or a key all parts are priced.
-template <class Parts, class Lacking, class Complete>
-std::shared_ptr<const Parts> parts_of(SharedPrices* shared, const std::optional<SharedPrices::Key>& key,
-                                      const Lacking& lacking, const Complete& complete) {
-  const bool keeps = shared != nullptr && key;
-  std::shared_ptr<const Parts> known = keeps ? shared->find<Parts>(*key) : nullptr;
-  if (known != nullptr && !lacking(*known)) return known;
-  auto made = known != nullptr ? std::make_shared<Parts>(*known) : std::make_shared<Parts>();
-  complete(*made);
-  if (keeps) shared->keep<Parts>(*key, made);
-  return made;
-}
-
-SharedPrices::Key without_experts(SharedPrices::Key key) {
-  const SharedPrices::Key none;
-  key.ep = none.ep;
-  key.expert_tensor_ranks = none.expert_tensor_ranks;
-  key.expert_ranks = none.expert_ranks;
-  key.overlap = none.overlap;
-  return key;
-}
-
-}  // namespace
-
-void StepPricer::price_blocks(BlockKind kind, const std::array<int, kLayerStates>& layers,
-                              std::array<Block, kLayerStates>& blocks) const {
-  for (const LayerState state : {LayerState::kTrained, LayerState::kPassing, LayerState::kStill}) {
-    const std::size_t index = static_cast<std::size_t>(state);
-    if (layers[index] > 0 && !blocks[index].priced) blocks[index] = price_block(kind, state);
-  }
-}
-
-void StepPricer::price_parts() {
-  LayersByState layers = layers_by_state(job_.model, job_.training, 0, job_.model.layers);
-  // Blocks of MTP modules are like the model's trained ones, which it may not have.
-  (job_.model.experts ? layers.with_experts : layers.dense)[static_cast<std::size_t>(LayerState::kTrained)] +=
-      job_.model.mtp_layers;
-  std::optional<SharedPrices::Key> key = shared_ != nullptr ? key_of(pricing_) : std::nullopt;
-  experts_ = parts_of<ExpertBlocks>(
-      shared_, key, [&](const ExpertBlocks& experts) { return lacks(layers.with_experts, experts.blocks); },
-      [&](ExpertBlocks& experts) { price_blocks(BlockKind::kExperts, layers.with_experts, experts.blocks); });
-  const bool mtp = job_.model.mtp_layers > 0;
-  if (key) key = without_experts(*key);
-  sections_ = parts_of<ModelSections>(
-      shared_, key,
-      [&](const ModelSections& sections) {
-        return !sections.has_ends || (mtp && !sections.has_mtp) || lacks(layers.dense, sections.dense);
-      },
-      [&](ModelSections& sections) {
-        if (!sections.has_ends) price_ends(sections);
-        price_blocks(BlockKind::kDense, layers.dense, sections.dense);
-        if (!mtp || sections.has_mtp) return;
-        sections.mtp_operators = mtp_operators(job_.model, job_.layout, job_.training);
-        sections.mtp = price_operators(sections.mtp_operators);
-        add_head_collectives(pricing_, sections.mtp);
-        sections.has_mtp = true;
-      });
-}
-
 CostsByStage StepPricer::price_passes(const std::vector<int>& stage_layers) {
   FLOPCAST_CHECK(static_cast<int>(stage_layers.size()) == map_.model_stages);
-  price_parts();
   return price_stages(stage_layers);
 }
 
@@ -809,7 +483,6 @@ StepCosts StepPricer::price(const std::vector<int>& stage_layers) {
 }
 
 StageCosts StepPricer::price_whole_model() {
-  price_parts();
   return stage(0, 0, job_.model.layers);
 }
 
@@ -821,9 +494,6 @@ StageMap one_stage() {
 
 }  // namespace
 
-SharedPrices::SharedPrices() = default;
-SharedPrices::~SharedPrices() = default;
-
 StepCosts price_step(const Job& job, const StageMap& map, const std::vector<int>& stage_layers, SharedPrices* shared) {
   if (job.profile) return price_profile_step(job, map, stage_layers);
   if (job.cluster.node_devices.size() > 1) return price_uneven_step(job, map, stage_layers);
@@ -833,19 +503,19 @@ StepCosts price_step(const Job& job, const StageMap& map, const std::vector<int>
 CostsByStage price_passes(const Job& job, const StageMap& map, const std::vector<int>& stage_layers,
                           SharedPrices* shared) {
   if (job.profile || job.cluster.node_devices.size() > 1) return price_step(job, map, stage_layers, shared).stages;
-  return StepPricer(job, map, shared, StepPricer::Parts::kPasses).price_passes(stage_layers);
+  return StepPricer(job, map, shared, PricedParts::kPasses).price_passes(stage_layers);
 }
 
 StageCosts price_memory(const Job& job, SharedPrices& shared) {
   FLOPCAST_CHECK(!job.profile && !job.cluster.uneven() && !job.layout.offloads_activations());
   const StageMap map = one_stage();
-  return StepPricer(job, map, &shared, StepPricer::Parts::kMemory).price_whole_model();
+  return StepPricer(job, map, &shared, PricedParts::kMemory).price_whole_model();
 }
 
 Seconds least_pass_time(const Job& job, SharedPrices& shared) {
   FLOPCAST_CHECK(!job.profile && !job.cluster.uneven() && !job.training.finetune);
   const StageMap map = one_stage();
-  return StepPricer(job, map, &shared, StepPricer::Parts::kLeastTime).price_whole_model().passes();
+  return StepPricer(job, map, &shared, PricedParts::kLeastTime).price_whole_model().passes();
 }
 
 Flops model_flops_per_step(const Job& job, AttentionFlops counted) {
