@@ -117,8 +117,8 @@ struct AskedQuestion {
   JobInput input = {};                 ///< what it is asked of
   std::vector<std::string> rest = {};  ///< what follows a bare "--"
 };
-/// What the program prints in a format, "json" or any of `flopcast --format`, without its command line. Throws like
-/// answer_command.
+/// Answers as the program does, without its command line. `format`: "json", any other of `flopcast --format`, or empty
+/// for the question's own. Keys may name files to write, "svg", "html", "trace", "output". Throws like answer_command.
 CommandAnswer answer_question(const AskedQuestion& asked, const std::string& format = "json",
                               std::string* printed = nullptr);
 /// The figure that the program writes with --svg.

@@ -9,11 +9,11 @@
 #include <optional>
 #include <thread>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "api/inputs.hpp"
 #include "base/text/error.hpp"
+#include "model/job/mend.hpp"
 #include "model/job/rules.hpp"
 #include "planner/bounds/bounds.hpp"
 #include "planner/plan/plan.hpp"
@@ -66,6 +66,8 @@ const std::array<std::string, kColumns>& column_names() {
 constexpr int kAsGiven = -1;
 // Of a job whose dp follows the other axes.
 constexpr int kLeftOver = 0;
+// Of a job that leaves the shards of hsdp to the axes.
+constexpr int kShardsOfAxes = 0;
 using RowValues = std::array<int, kColumns>;
 
 RowValues as_given() {
@@ -124,15 +126,6 @@ class PriceMaker {
     return kind == PriceKind::kBound ? bound() : simulated();
   }
 
-  // The same; rows that come again, as where an optimizer tries what it has tried, are not priced again.
-  RowPrice remembered_price(const RowValues& row, PriceKind kind) {
-    const KnownRow key{row, kind};
-    const auto known = known_.find(key);
-    if (known != known_.end()) return known->second;
-    if (known_.size() > kMostRowsKept) known_.clear();
-    return known_.emplace(key, price(row, kind)).first->second;
-  }
-
  private:
   struct ShapeKey {
     std::string schedule;
@@ -143,19 +136,6 @@ class PriceMaker {
     bool operator<(const ShapeKey& other) const {
       return std::tie(pipeline_ranks, chunks, microbatches, kind, schedule) <
              std::tie(other.pipeline_ranks, other.chunks, other.microbatches, other.kind, other.schedule);
-    }
-  };
-  struct KnownRow {
-    RowValues row;
-    PriceKind kind;
-    bool operator==(const KnownRow& other) const { return row == other.row && kind == other.kind; }
-  };
-  struct KnownRowHash {
-    std::size_t operator()(const KnownRow& known) const {
-      constexpr std::size_t kPrime = 1'099'511'628'211U;
-      std::size_t hash = static_cast<std::size_t>(known.kind);
-      for (const int value : known.row) hash = hash * kPrime + static_cast<std::size_t>(value);
-      return hash;
     }
   };
   // A layout's step up to its prices, or why there is none.
@@ -196,6 +176,7 @@ class PriceMaker {
     layout.dp = static_cast<int>(devices / model_ranks);
     if (base_.layout.dp != kLeftOver && layout.dp != base_.layout.dp)
       throw PriceRefusal{"dp is another than the job's"};
+    if (layout.shards == kShardsOfAxes) settle_layout(job_, {.dp = true, .global_batch_size = true});
     const std::int64_t slice = std::int64_t{layout.dp} * layout.micro_batch_size;
     if (layout.global_batch_size % slice != 0)
       throw PriceRefusal{"dp micro_batch_size does not divide global_batch_size"};
@@ -307,14 +288,12 @@ class PriceMaker {
   }
 
   static constexpr std::size_t kMostActionsKept = 20'000'000;
-  static constexpr std::size_t kMostRowsKept = 100'000;
 
   const Job base_;
   Job job_;
   const std::vector<std::string>& schedules_;
   std::map<ShapeKey, Shape> shapes_;
   std::optional<SharedPrices> shared_prices_{std::in_place};  // of the layouts on so many nodes
-  std::unordered_map<KnownRow, RowPrice, KnownRowHash> known_;
   std::size_t actions_ = 0;
   PlayBuffers buffers_;
 };
@@ -378,6 +357,7 @@ Job job_to_price(const JobInput& input) {
   if (space.vpp.size() == 1) job.layout.vpp = space.vpp.front();
   const nlohmann::json& layout = loaded.root["layout"];
   if (layout.contains("schedule")) job.layout.schedule = space.schedules.front().text;
+  if (job.layout.data_parallel == DataParallel::kHsdp && !layout.contains("shards")) job.layout.shards = kShardsOfAxes;
   // The planner tries splits; a row has the job's.
   const auto split = layout.find("stage_layers");
   if (split != layout.end() && split->is_string())
@@ -483,7 +463,7 @@ LayoutPricer::Price LayoutPricer::price(const std::vector<std::pair<std::string,
     if (place == known.end()) known.push_back(schedule);
   }
   try {
-    const RowPrice price = state_->maker.remembered_price(row, kind);
+    const RowPrice price = state_->maker.price(row, kind);
     return {price.time_s, price.memory_gib, price.fits};
   } catch (const PriceRefusal& refusal) {
     throw ConfigError({"layout", refusal.text, "", "another layout"});

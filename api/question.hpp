@@ -23,7 +23,7 @@ namespace flopcast {
 
 struct Crew;
 
-/// What a trace says of itself: the tool, and the command where there is one.
+/// The tool, and the command where there is one: a trace names them.
 using TraceData = std::vector<std::pair<std::string, std::string>>;
 
 /// An answer in each form that it has. A front end makes what it shows, and nothing else.
@@ -41,6 +41,7 @@ struct Answer {
   bool files_come_last = false;  ///< what is printed decides whether there is anything to draw
 
   std::function<void()> finish = {};  ///< after it is printed: warnings, and a NegativeAnswer where the answer is no
+  std::function<void()> done = {};    ///< when all is written
 };
 
 /// How a question is asked.
@@ -95,14 +96,14 @@ const std::vector<QuestionInfo>& questions();
 /// There must be one.
 const QuestionInfo& question_named(std::string_view name);
 
-/// The answer as it is printed; ends with a line's end.
+/// The answer as it is printed.
 std::string printed(const Answer& answer, const Context& context);
 
 /// A forecast's warnings; of a job that does not fit with single changes after which it does, each played.
 void warn_of(const Forecast& forecast, const Context& context);
-/// Figure, page and trace of a forecast. `parts` is what the page shows besides.
+/// Figure, page and trace of a forecast. `parts` are further parts of the page.
 void add_timeline_files(const Forecast& forecast, std::function<PageParts()> parts, Answer& answer);
-/// Of timelines without a job. A trace holds one run: several timelines with one are bad usage.
+/// The same for timelines without a job. A trace holds one run: several timelines with one are bad usage.
 void add_timeline_files(const std::vector<Timeline>& timelines, Answer& answer);
 
 /// --emit PROGRAM: what another program needs to train a job as it is laid out, instead of our own answer.

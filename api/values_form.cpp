@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/inputs.hpp"
+#include "api/options/figure_options.hpp"
 #include "api/question.hpp"
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
@@ -31,7 +32,8 @@ class ValuesForm final : public Form {
   }
   void add_option(const std::string& names, std::optional<std::string>& target, const std::string& /*value_name*/,
                   const std::string& /*help*/) override {
-    add(names, [&target](const std::string& text) { target = text; });
+    // A list that was given one by one.
+    add(names, [&target](const std::string& text) { target = target ? *target + "," + text : text; });
   }
   void add_option(const std::string& names, std::optional<int>& target, const std::string& /*value_name*/,
                   const std::string& /*help*/) override {
@@ -54,13 +56,37 @@ class ValuesForm final : public Form {
       target = text == "true";
     });
   }
-  void add_rest(std::vector<std::string>& target) override { target = asked_.rest; }
+  void add_rest(std::vector<std::string>& target) override {
+    target = asked_.rest;
+    takes_rest_ = true;
+  }
   void add_callback(const std::string& name, bool /*takes_value*/, const std::string& /*value_name*/,
                     const std::string& /*help*/, bool /*listed*/,
                     const std::function<void(const std::string&)>& callback) override {
     add(name, callback);
   }
   const std::string* input() const override { return &asked_.input.text; }
+  void place_output(const OutputForm& /*output*/) override { add_option("--output", output_, "FILE", ""); }
+  void place_figure(const std::string& help) override { figure_.add_to(*this, help); }
+  void place_page(const std::string& help) override { add_output("--html", page_, help, Dash::kIsNoFile); }
+  void place_trace(const std::string& help) override { add_output("--trace", trace_, help, Dash::kIsNoFile); }
+
+  // After fill().
+  void say(Context& context) const {
+    figure_.check();
+    context.has_figure = context.has_figure || figure_.file();
+    context.has_page = page_.has_value();
+    context.has_trace = trace_.has_value();
+  }
+  // The files that keys name.
+  void write_files(const Answer& answer) const {
+    const std::string tool = std::string("flopcast ") + library_version();
+    if (figure_.file() && answer.figure) figure_.write(answer.figure(figure_.style()));
+    if (page_ && answer.page) write_file(*page_, answer.page({"", tool, ""}));
+    if (trace_ && answer.trace) write_file(*trace_, answer.trace({{"tool", tool}}));
+    for (const auto& [file, make] : answer.files) figure_.write_to(file, make(figure_.style()));
+  }
+  const std::optional<std::string>& output() const { return output_; }
 
   // After the question has declared its inputs.
   void fill() {
@@ -77,6 +103,8 @@ class ValuesForm final : public Form {
       }
     }
     for (const auto& [name, text] : asked_.input.keys) callback_of(name)(text);
+    if (takes_rest_ || asked_.rest.empty()) return;
+    throw ConfigError({"", fmt::format("unexpected argument \"{}\"", asked_.rest.front()), "", help_of_command()});
   }
 
  private:
@@ -116,26 +144,41 @@ class ValuesForm final : public Form {
   std::vector<std::optional<std::string>*> positional_;
   std::vector<std::string>* all_others_ = nullptr;
   std::vector<std::pair<std::string, Callback>> inputs_;
+  bool takes_rest_ = false;
+  FigureOptions figure_;
+  std::optional<std::string> output_;
+  std::optional<std::string> page_;
+  std::optional<std::string> trace_;
 };
 
 // A question that has been asked: its answer refers to all of it.
 class Dialogue {
  public:
-  Dialogue(const AskedQuestion& asked, const std::string& format) : question_(info_of(asked.name).make()) {
+  Dialogue(const AskedQuestion& asked, const std::string& format, bool draws)
+      : form_(asked), question_(info_of(asked.name).make()) {
+    forget_inputs();
     context_.streams = {printed_.file(), notes_.file(), &asked.input.text};
-    context_.format = parse_format(format);
-    context_.format_given = true;
+    context_.format = format.empty() ? Format::kTable : parse_format(format);
+    context_.format_given = !format.empty();
+    context_.has_figure = draws;
     context_.pieces = [this] { return std::make_unique<OutputPieces>(context_.streams, ""); };
-    ValuesForm form(asked);
-    question_->declare(form);
-    form.fill();
+    question_->declare(form_);
+    form_.fill();
+    form_.say(context_);
     answer_ = question_->ask(context_);
   }
 
+  // Prints and writes all of it; a NegativeAnswer comes after the text.
+  void finish(std::string& text) {
+    if (!answer_.files_come_last) form_.write_files(answer_);
+    text = printed_.text() + printed(answer_, context_);
+    if (form_.output()) write_file(*form_.output(), std::exchange(text, ""));
+    if (answer_.finish) answer_.finish();
+    if (answer_.files_come_last) form_.write_files(answer_);
+    if (answer_.done) answer_.done();
+  }
+
   const Answer& answer() const { return answer_; }
-  const Context& context() const { return context_; }
-  // What was printed in pieces, then the answer.
-  std::string text() { return printed_.text() + printed(answer_, context_); }
   std::string notes() { return notes_.text(); }
 
  private:
@@ -148,7 +191,8 @@ class Dialogue {
     throw ConfigError({"", fmt::format("unknown question \"{}\"", name), "", choices_help(name, names)});
   }
 
-  MemoryStream printed_;
+  ValuesForm form_;
+  MemoryStream printed_;  // in pieces
   MemoryStream notes_;
   Context context_;
   std::unique_ptr<Question> question_;
@@ -158,10 +202,10 @@ class Dialogue {
 }  // namespace
 
 CommandAnswer answer_question(const AskedQuestion& asked, const std::string& format, std::string* printed_text) {
-  Dialogue dialogue(asked, format);
-  std::string text = dialogue.text();
+  Dialogue dialogue(asked, format, false);
+  std::string text;
   try {
-    if (dialogue.answer().finish) dialogue.answer().finish();
+    dialogue.finish(text);
   } catch (const NegativeAnswer&) {
     if (printed_text != nullptr) *printed_text = std::move(text);
     throw;
@@ -170,7 +214,7 @@ CommandAnswer answer_question(const AskedQuestion& asked, const std::string& for
 }
 
 std::string draw_question(const AskedQuestion& asked) {
-  const Dialogue dialogue(asked, "table");
+  const Dialogue dialogue(asked, "", true);
   if (dialogue.answer().figure) return dialogue.answer().figure({});
   throw ConfigError({"--svg", fmt::format("{} has no figure", asked.name), "", ""});
 }

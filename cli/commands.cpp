@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "api/flopcast.hpp"
 #include "base/host/files.hpp"
 #include "base/host/guard.hpp"
 #include "base/host/terminal.hpp"
@@ -25,10 +24,6 @@ std::string overview(const std::string& program, const std::string& description,
   text += fmt::format("\n{} COMMAND --help tells the flags of a command.\n", program);
   return text;
 }
-
-}  // namespace
-
-namespace {
 
 CommandEntry command_of(const QuestionInfo& question, std::size_t skipped = 0) {
   return {std::string(question.name.substr(skipped)), question.summary,
@@ -132,20 +127,6 @@ int run_program(const Arguments& arguments, const Streams& streams) {
                     commands(), arguments, streams);
   };
   return exit_code_of(run, true, streams);
-}
-
-CommandAnswer answer_command(const std::vector<std::string>& arguments, const std::string& input,
-                             std::string* printed) {
-  MemoryStream out;
-  MemoryStream err;
-  try {
-    dispatch("flopcast", "flopcast forecasts distributed training.", commands(), arguments,
-             {out.file(), err.file(), &input});
-  } catch (const NegativeAnswer&) {
-    if (printed != nullptr) *printed = out.text();
-    throw;
-  }
-  return {out.text(), err.text()};
 }
 
 }  // namespace flopcast

@@ -157,7 +157,7 @@ class Compare final : public Question {
     form.add_flag("--optimizations", optimizations_, "what each trick of gradient exchange buys on this job");
     form.add_option("--measured", measured_, "TIME",
                     "a measured step: where the gap to the forecast comes from, cause by cause");
-    form.add_option("--log", log_, "FILE", "the same from a training log, or beside --measured");
+    form.add_option("--log", log_, "FILE", "the same from a training log, or with --measured");
     form.add_option("--trace", trace_files_, "FILE…",
                     "traces of such a step (torch.profiler, Nsight Systems' .sqlite, Chakra, flopcast run), a file a "
                     "rank: what they show of each cause");

@@ -90,8 +90,8 @@ class NetworkFlows final : public Question {
 
 // JOB, or a cluster alone: "8xdgx-h100".
 bool is_job(JobOptions& job) {
-  if (job.file() && files_on_disk().kind_of(*job.file()) == Files::Kind::kNone)
-    job.take_file_for("cluster", *job.file(), *job.file());
+  job.take_file_for("cluster", "", "",
+                    [](const std::string& file) { return files_on_disk().kind_of(file) == Files::Kind::kNone; });
   const auto given = job.given();
   return job.file() || std::any_of(given.begin(), given.end(),
                                    [](const FlagValue* flag) { return flag->key->field.rfind("model", 0) == 0; });
@@ -100,9 +100,9 @@ bool is_job(JobOptions& job) {
 Cluster cluster_alone(const JobOptions& job, std::vector<std::string>& assumptions) {
   LoadedJob loaded = job.load();
   nlohmann::json& root = loaded.root;
-  const bool told =
+  const bool given =
       root.contains("cluster") && root.at("cluster").is_object() && root.at("cluster").contains("network");
-  if (root.contains("cluster") && !told) {
+  if (root.contains("cluster") && !given) {
     if (root.at("cluster").is_string()) root["cluster"] = {{"name", root.at("cluster")}};
     root["cluster"]["network"] = nlohmann::json::object();
     assumptions.emplace_back("cluster.network is a tree that is never short of cables");

@@ -36,6 +36,7 @@ PlanEntry entry_of(const LoadedJob& loaded, const PlannedLayout& planned) {
   entry.forecast = forecast_figures(job, read_file);
   FLOPCAST_CHECK(entry.forecast.result.memory.fits);
   entry.forecast.step.program = Program();
+  entry.forecast.step.held.clear();
   return entry;
 }
 
@@ -66,7 +67,7 @@ void require_free_nodes(const LoadedJob& loaded, const SearchSpace& space, const
   throw NegativeAnswer(text);
 }
 
-// The first of the ranked layouts that the program can be told. Throws the complaint about the best when there is none.
+// The first of the ranked layouts that the program can run. Throws the complaint about the best when there is none.
 LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
   std::optional<ConfigError> complaint;
   for (std::size_t place = 0; place < answer.ranked.size(); ++place) {
@@ -78,7 +79,7 @@ LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
                                          places_text(allocation->nodes, allocation->nodes.size())));
       }
       if (place > 0)
-        file.notes.push_back(fmt::format("number {} of those found is the first that it can be told", place + 1));
+        file.notes.push_back(fmt::format("number {} of those found is the first that it can run", place + 1));
       file.notes.push_back(fmt::format("forecast: {:.4g} s a step, {:.1f} of {:.0f} GiB",
                                        forecast.result.iteration.time_s, forecast.result.memory.peak_gib,
                                        forecast.result.memory.capacity_gib));
@@ -309,7 +310,7 @@ class Plan final : public Question {
     if (program_) {
       const std::vector<std::string> left_out = keep_launchable(*program_, question_.job, question_.space);
       if (left_out.empty() || !crew.leads()) return;
-      context.tell(fmt::format("note: not searched, since {} cannot be told: {}",
+      context.tell(fmt::format("note: not searched, since {} does not run it: {}",
                                launch_program_names()[static_cast<std::size_t>(*program_)], fmt::join(left_out, ", ")));
       return;
     }
@@ -365,7 +366,7 @@ class Plan final : public Question {
     answer.figure = [this](const FigureStyle& style) { return plan_svg(plan_, style); };
     answer.page = [this](PageInfo info) { return page(std::move(info)); };
     answer.files_come_last = true;
-    answer.finish = [this] {
+    answer.done = [this] {
       if (rows_) rows_->remove();
     };
     return answer;

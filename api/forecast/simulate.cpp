@@ -32,13 +32,9 @@ ShownMfu shown_mfu(const std::optional<std::string>& text) {
 
 // A drawing of a job's failures, by the ending of the file.
 std::string life_of(const std::string& file, const std::optional<RunLife>& life, const Forecast& answer) {
-  require_life(life, answer);
   const std::string title = answer.step.job.model.name + " on " + answer.step.job.cluster.name;
-  const bool page = file.ends_with(".html");
-  if (!page && !file.ends_with(".svg")) {
-    throw ConfigError({"--life", fmt::format("\"{}\" ends in neither .svg nor .html", file), "", "such as run.svg"});
-  }
-  return page ? write_life_page(*life, title, answer_line(answer.result)) : write_life_svg(*life, title);
+  return file.ends_with(".html") ? write_life_page(*life, title, answer_line(answer.result))
+                                 : write_life_svg(*life, title);
 }
 
 // --hot-links and --path-samples.
@@ -100,11 +96,12 @@ class Simulate final : public Question {
     show_network(hot_links_, path_samples_, forecast_);
     if (forecast_.result.network && (variation || lengths)) {
       throw ConfigError({variation ? "--jitter" : "--sequence-lengths",
-                         "is of a step whose groups have their links alone", "", "give --network none beside it"});
+                         "is of a step whose groups have their links alone", "", "add --network none"});
     }
     if (variation) add_distribution(*variation, forecast_);
     if (lengths) add_packing(*lengths, forecast_);
     life_ = add_run(forecast_, WithOptions::kYes);
+    if (life_file_) require_life_file();
     Answer answer{.tables = [this, shown] { return tables(shown); },
                   .rows = [this] { return result_row(forecast_); },
                   .json = [this] { return write_simulation(forecast_); },
@@ -120,6 +117,12 @@ class Simulate final : public Question {
   }
 
  private:
+  void require_life_file() const {
+    require_life(life_, forecast_);
+    if (life_file_->ends_with(".html") || life_file_->ends_with(".svg")) return;
+    throw ConfigError(
+        {"--life", fmt::format("\"{}\" ends in neither .svg nor .html", *life_file_), "", "such as run.svg"});
+  }
   std::vector<Table> tables(ShownMfu mfu) const {
     std::vector<Table> tables = result_tables(forecast_, verbose_, mfu);
     const Timeline& timeline = forecast_.timeline;

@@ -262,10 +262,14 @@ class Sweep final : public Question {
     columns_ = columns_of(base, grid_);
     writer_.emplace(grid_, columns_, context, context.has_figure || context.has_page);
     if (!run(base, context)) return {};
-    Answer answer{.figure = [this](const FigureStyle& style) { return map_svg(style); },
-                  .page = [this](PageInfo info) { return page(std::move(info)); },
+    Answer answer{.page = [this](PageInfo info) { return page(std::move(info)); },
                   .files_come_last = true,
-                  .finish = [this] { (void)writer_->answered(); }};
+                  .finish = [this] { (void)writer_->answered(); },
+                  .done =
+                      [this] {
+                        if (file_) file_->remove();
+                      }};
+    if (drawn_ != nullptr) answer.figure = [this](const FigureStyle& style) { return map_svg(style); };
     // Rows and values are printed by now.
     if (shown_by(context.format) == Shows::kPages) {
       answer.tables = [this] { return std::vector<Table>{writer_->table()}; };
@@ -284,14 +288,13 @@ class Sweep final : public Question {
     // Rows of one detail are no answer of the other.
     std::vector<std::string> question = vary_;
     if (!whole) question.emplace_back("figures");
-    const std::unique_ptr<PartialRows> file = rows_beside(context.file, base.root, "vary", question, crew);
-    if (!file) {
+    file_ = rows_beside(context.file, base.root, "vary", question, crew);
+    if (!file_) {
       answer_alone(sweep, *writer_);
-    } else if (!answer_beside(sweep, *file, crew, *writer_)) {
+    } else if (!answer_beside(sweep, *file_, crew, *writer_)) {
       return false;
     }
     writer_->finish();
-    if (file) file->remove();
     return true;
   }
 
@@ -325,6 +328,7 @@ class Sweep final : public Question {
   const SweepMetric* drawn_ = nullptr;
   SweepColumns columns_ = SweepColumns::kStep;
   std::optional<SweepWriter> writer_;
+  std::unique_ptr<PartialRows> file_;
 };
 
 }  // namespace

@@ -6,13 +6,10 @@
 
 #include "api/options/job_options.hpp"
 #include "api/schedule/options.hpp"
-#include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "cli/commands.hpp"
-#include "cli/options/output.hpp"
 #include "planner/tables/tables.hpp"
 #include "reports/timeline/writers.hpp"
 #include "sim/files/run_file.hpp"
@@ -183,6 +180,7 @@ class TimelineQuestion final : public Question {
  public:
   void declare(Form& form) override {
     job_.add_to(form);
+    job_.add_more_files(form);
     form.begin_group("Schedule without a job (with --pp, --vpp, --group, --schedule A,B,…)");
     form.add_option("--microbatches,-m,--mb", bare_options_.microbatches, "N", "microbatches");
     form.add_option("--replicas", bare_options_.replicas, "N,N,…", std::string(kReplicasHelp));
@@ -198,8 +196,8 @@ class TimelineQuestion final : public Question {
   }
 
   Answer ask(const Context& context) override {
-    if (std::optional<Answer> config = job_.config_answer(context)) return std::move(*config);
     take_rows_for_schedule(context.streams);
+    if (std::optional<Answer> config = job_.config_answer(context)) return std::move(*config);
     if (!job_.names_a_job()) return bare_answer(context);
     bare_options_.refuse_all();
     if (draws_life_) return life_answer(context);
@@ -212,13 +210,16 @@ class TimelineQuestion final : public Question {
   }
 
  private:
-  // A CSV in place of JOB is a schedule's rows.
+  // A CSV among the files is a schedule's rows.
   void take_rows_for_schedule(const Streams& streams) {
-    const std::optional<std::string>& file = job_.file();
-    if (!file) return;
-    const bool is_rows =
-        *file == kStandardInput ? is_schedule_csv(read_input(streams, *file)) : file->ends_with(".csv");
-    if (is_rows) job_.take_file_for("layout.schedule", "file:" + *file, "--schedule");
+    const auto is_rows = [&streams](const std::string& file) {
+      return file == kStandardInput ? is_schedule_csv(read_input(streams, file)) : file.ends_with(".csv");
+    };
+    const std::optional<std::string> given = job_.flag("layout.schedule");
+    const std::optional<std::string> rows = job_.take_file_for("layout.schedule", "file:", "--schedule", is_rows);
+    if (!rows || !given) return;
+    throw ConfigError(
+        {"--schedule", fmt::format("{} and the file {} are two schedules", *given, *rows), "", "give one of the two"});
   }
 
   Answer answer_of_timelines(const Context& context) {

@@ -309,9 +309,23 @@ void JobOptions::set(std::string_view field, const std::string& text) {
   }
 }
 
-void JobOptions::take_file_for(std::string_view field, const std::string& text, const std::string& flag) {
-  remember_flag(key_named(field, ""), flag, text);
+std::optional<std::string> JobOptions::take_file_for(std::string_view field, const std::string& prefix,
+                                                     const std::string& flag,
+                                                     const std::function<bool(const std::string& file)>& is_value) {
+  std::vector<std::string> files = more_files_;
+  if (file_) files.insert(files.begin(), *file_);
+  const auto last = std::find_if(files.rbegin(), files.rend(), is_value);
+  if (last == files.rend()) return std::nullopt;
+  const std::string found = *last;
+  files.erase(std::next(last).base());
   file_.reset();
+  if (!files.empty()) {
+    file_ = files.front();
+    files.erase(files.begin());
+  }
+  more_files_ = std::move(files);
+  remember_flag(key_named(field, ""), flag.empty() ? found : flag, prefix + found);
+  return found;
 }
 
 std::vector<const FlagValue*> JobOptions::given() const {

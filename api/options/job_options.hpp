@@ -50,8 +50,10 @@ class JobOptions {
   void take_layouts(std::vector<std::string>& files);
   const std::optional<std::string>& file() const { return file_; }
   const Files& disk() const { return disk_; }
-  /// What stands in JOB's place is the value of a field; `flag` is its name in complaints.
-  void take_file_for(std::string_view field, const std::string& text, const std::string& flag);
+  /// Takes the last file that `is_value` holds for out of the files: behind `prefix` it is the value of a field, which
+  /// complaints call `flag`.
+  std::optional<std::string> take_file_for(std::string_view field, const std::string& prefix, const std::string& flag,
+                                           const std::function<bool(const std::string& file)>& is_value);
   /// load() and read(), with these flags over all.
   LoadedJob load_with(const std::vector<FlagValue>& flags) const;
 

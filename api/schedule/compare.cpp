@@ -1,11 +1,8 @@
 #include <fmt/format.h>
 
 #include "api/schedule/options.hpp"
-#include "base/host/command_line.hpp"
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "cli/commands.hpp"
-#include "cli/options/output.hpp"
 #include "planner/tables/tables.hpp"
 
 namespace flopcast {

@@ -6,11 +6,8 @@
 #include <vector>
 
 #include "api/schedule/options.hpp"
-#include "base/host/command_line.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
-#include "cli/commands.hpp"
-#include "cli/options/output.hpp"
 #include "model/config/document.hpp"
 #include "sim/cells/cell.hpp"
 #include "sim/program/validate.hpp"
@@ -201,7 +198,7 @@ class ScheduleCheck final : public Question {
     if (!verdict_.fault) return answer;
     // Readable, but it cannot be executed: the answer is no. A terminal shows only where the fault lies.
     if (context.format == Format::kTable) answer.text = [] { return std::string(); };
-    answer.finish = [this, why = explain(verdict_.program, compute, *verdict_.fault)] { throw NegativeAnswer(why); };
+    answer.finish = [why = explain(verdict_.program, compute, *verdict_.fault)] { throw NegativeAnswer(why); };
     return answer;
   }
 

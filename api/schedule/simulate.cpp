@@ -7,11 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "api/schedule/options.hpp"
-#include "base/host/command_line.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
-#include "cli/commands.hpp"
-#include "cli/options/output.hpp"
 #include "model/config/document.hpp"
 #include "planner/tables/tables.hpp"
 #include "sim/lower/lower.hpp"

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/options/figure_options.hpp"
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/host/guard.hpp"
@@ -21,7 +22,6 @@
 #include "calibrate/device/imports.hpp"
 #include "calibrate/tables/tables.hpp"
 #include "cli/commands.hpp"
-#include "cli/options/figure_options.hpp"
 #include "cli/options/output.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/document.hpp"

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "api/options/figure_options.hpp"
 #include "api/options/job_options.hpp"
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
@@ -15,7 +16,6 @@
 #include "calibrate/validation/published_row.hpp"
 #include "cli/commands.hpp"
 #include "cli/measured/own_runs.hpp"
-#include "cli/options/figure_options.hpp"
 #include "cli/options/output.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/config/codec.hpp"

@@ -38,10 +38,6 @@ Format OutputOptions::format() const {
   return parse_format(lower_case(format_.value_or("table")));
 }
 
-Format OutputOptions::format_or(Format otherwise) const {
-  return format_ ? parse_format(lower_case(*format_)) : otherwise;
-}
-
 Format OutputOptions::format_of_file() const {
   if (format_ || !file_) return format();
   for (const FormatInfo& info : formats()) {
@@ -110,6 +106,23 @@ Terminal DrawingOptions::terminal() const {
   return terminal;
 }
 
+void PageOption::add_to(CommandLine& command_line) {
+  command_line_ = &command_line;
+  command_line.add_output("--html", file_, "write a report to look at and to send: one file, loads nothing");
+}
+
+void PageOption::write(const std::string& title, const std::string& question, const std::string& answer,
+                       const PageParts& parts,
+                       const std::vector<std::pair<std::string, const Forecast*>>& forecasts) const {
+  PageInfo info;
+  info.title = title;
+  info.tool = tool_text();
+  info.question = question;
+  info.answer = answer;
+  info.command = command_line_->typed();
+  write_file(*file_, forecasts_page(info, forecasts, parts));
+}
+
 SvgOptions TimelineFiles::svg_options() const {
   SvgOptions options;
   static_cast<FigureStyle&>(options) = figure_.style();
@@ -124,30 +137,6 @@ void TimelineFiles::add_to(CommandLine& command_line) {
 
 void TimelineFiles::check(bool drawn) const {
   figure_.check(drawn);
-}
-
-void TimelineFiles::write(const Forecast& forecast, const std::string& command, const PageParts& parts) const {
-  if (figure_.file()) figure_.write(write_svg(forecast.timeline, svg_options()));
-  if (html_) {
-    const Job& job = forecast.step.job;
-    PageInfo info = {job.model.name + " on " + job.cluster.name, tool_text(), describe_job(job)};
-    info.command = command;
-    write_file(*html_, forecast_page(std::move(info), forecast, parts));
-  }
-  if (!trace_) return;
-  TraceOptions options = trace_options_of(forecast);
-  options.other_data = {{"tool", tool_text()}, {"command", command}, {"job", describe_job(forecast.step.job)}};
-  write_file(*trace_, write_chrome_trace(forecast.timeline, options));
-}
-
-void TimelineFiles::write(const std::vector<Timeline>& timelines) const {
-  if (trace_ && timelines.size() > 1) {
-    throw ConfigError(
-        {"--trace", fmt::format("a trace holds one timeline, not {}", timelines.size()), "", "give one schedule"});
-  }
-  if (figure_.file()) figure_.write(write_svg(timelines, svg_options()));
-  if (html_) write_file(*html_, timelines_page({"Pipeline schedules", tool_text(), ""}, timelines));
-  if (trace_) write_file(*trace_, write_chrome_trace(timelines.front(), {}));
 }
 
 void TimelineFiles::write(const RunComparison& run) const {

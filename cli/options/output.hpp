@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "api/options/figure_options.hpp"
 #include "api/question.hpp"
 #include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/table.hpp"
-#include "cli/options/figure_options.hpp"
-#include "import/programs/launch.hpp"
+#include "reports/html/page.hpp"
 #include "reports/timeline/writers.hpp"
 #include "sim/files/compared_run.hpp"
 #include "sim/forecast/forecast.hpp"
@@ -32,8 +32,6 @@ class OutputOptions {
   /// `formats`: the help of --format; empty: all formats.
   void add_to(CommandLine& command_line, const std::string& formats = "");
   Format format() const;
-  /// What --format says, or `otherwise` when it is not given.
-  Format format_or(Format otherwise) const;
   bool has_format() const { return format_.has_value(); }
   /// What --format says, or else the ending of -o's file: .json, .csv or .md; a table without either.
   Format format_of_file() const;
@@ -67,6 +65,21 @@ class DrawingOptions {
   bool ascii_ = false;
 };
 
+/// --html FILE of a command whose answer is tables and figures.
+class PageOption {
+ public:
+  void add_to(CommandLine& command_line);
+  bool wanted() const { return file_.has_value(); }
+  const std::optional<std::string>& file() const { return file_; }
+  /// `question` and `answer` are lines of the heading; `forecasts` are shown with their timelines.
+  void write(const std::string& title, const std::string& question, const std::string& answer, const PageParts& parts,
+             const std::vector<std::pair<std::string, const Forecast*>>& forecasts = {}) const;
+
+ private:
+  const CommandLine* command_line_ = nullptr;
+  std::optional<std::string> file_;
+};
+
 /// --svg, --html and --trace: side files that show when everything happened.
 class TimelineFiles {
  public:
@@ -75,11 +88,6 @@ class TimelineFiles {
   void check(bool drawn = false) const;
   bool wanted() const { return figure_.file() || html_ || trace_; }
   const FigureOptions& figure() const { return figure_; }
-  /// `command`: what was typed, which the report tells; `parts`: what it shows beside the forecast.
-  void write(const Forecast& forecast, const std::string& command, const PageParts& parts = {}) const;
-  bool has_page() const { return html_.has_value(); }
-  /// Without memory. A trace holds one run: more than one timeline with --trace is bad usage.
-  void write(const std::vector<Timeline>& timelines) const;
   /// Figure and page show the forecast above the measurement over one axis, the trace the measurement.
   void write(const RunComparison& run) const;
 

@@ -75,6 +75,7 @@ void QuestionForm::show(const Answer& answer, const Context& context) const {
   if (const std::string text = printed(answer, context); !text.empty()) output_.write(text);
   if (answer.finish) answer.finish();
   if (answer.files_come_last) write_files(answer, context);
+  if (answer.done) answer.done();
 }
 
 int run_question(const QuestionInfo& question, const std::vector<std::string>& arguments, const Streams& streams,

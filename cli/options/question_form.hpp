@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "api/options/figure_options.hpp"
 #include "api/question.hpp"
 #include "base/host/command_line.hpp"
-#include "cli/options/figure_options.hpp"
 #include "cli/options/output.hpp"
 
 namespace flopcast {

@@ -20,8 +20,8 @@ void settle_layout(Job& job, const GivenKeys& given);
 GivenKeys given_keys(const ObjectReader& reader);
 
 /// The complaint about a rule that the settled job breaks. Its help are the values that obey every rule: of the key to
-/// blame, and of each other key that the rule reads; where no key alone mends it, those of two together. A rule that
-/// would blame a key which the layout leaves open does not count.
+/// blame, and of each other key that the rule reads; where no key alone mends it, those of two together. The
+/// trial ends at a rule that would blame a key which the layout leaves open: values may break a rule behind it.
 [[noreturn]] void refuse_layout(const ObjectReader& reader, const Job& job, const LayoutRule& rule);
 
 }  // namespace flopcast

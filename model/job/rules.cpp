@@ -60,7 +60,7 @@ Rules form_rules() {
        "is for a schedule in a file", "", "layout.schedule file:NAME, or leave it out"},
       {"recompute_layers and recompute_every are two ways to choose layers", "recompute_every recompute_layers",
        [](auto&, auto& layout) { return layout.recompute_layers && layout.recompute_every; },
-       "stands beside recompute_layers", "", "give one of them: the first layers, or every N-th"},
+       "is given with recompute_layers", "", "give one of them: the first layers, or every N-th"},
       {"a grid of tensor_parallel has cut checkpoints already", "partition_checkpoints tensor_parallel",
        [](auto&, auto& layout) { return layout.partition_checkpoints && !is_1d(layout); },
        "true changes nothing: block inputs are cut over the tensor-parallel ranks already"},
@@ -180,7 +180,7 @@ Rules context_rules() {
        "hierarchical needs context_inner, the ranks that exchange heads"},
       {kInner, "context_inner context_parallel cp",
        [](auto&, auto& layout) { return !is_hierarchical(layout) && layout.context_inner; },
-       "stands beside context_parallel {context_parallel}, and is of hierarchical alone"},
+       "is given with context_parallel {context_parallel}, and belongs to hierarchical alone"},
       {"a context_parallel other than ring needs cp above 1", "context_parallel cp",
        [](auto&, auto& layout) { return layout.cp == 1 && layout.context_parallel != ContextParallel::kRing; },
        "{context_parallel} needs cp above 1"},
@@ -246,7 +246,7 @@ Rules expert_rules() {
   constexpr std::string_view kNone = "ep needs a model with experts";
   constexpr std::string_view kFolding = "an etp other than tp needs sequence parallelism, and no grid and no hsdp";
   constexpr std::string_view kFolded =
-      "{etp} beside tp {tp} needs sequence_parallel, and neither tensor_parallel of a grid nor hsdp";
+      "{etp} with tp {tp} needs sequence_parallel, and neither tensor_parallel of a grid nor hsdp";
   constexpr std::string_view kReplicas =
       "{ep} expert-parallel ranks do not split {experts} experts over {folded}dp {dp} · cp {cp} ranks";
   return {
@@ -437,8 +437,8 @@ std::vector<int> divisors_of(int number, int largest) {
 }
 
 bool shards_fit(const Layout& layout, int shards) {
-  const auto beside = [shards](int ranks) { return shards % ranks == 0 || ranks % shards == 0; };
-  return layout.replicas() % shards == 0 && beside(layout.cp) && beside(layout.ep);
+  const auto fits = [shards](int ranks) { return shards % ranks == 0 || ranks % shards == 0; };
+  return layout.replicas() % shards == 0 && fits(layout.cp) && fits(layout.ep);
 }
 
 }  // namespace flopcast

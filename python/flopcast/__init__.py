@@ -7,7 +7,8 @@
 A job is a dict as a job file holds it, the path of a job file or of a file of another program (a launch script, a
 config.json, a recipe), or keys alone; keys win over files. A key is a path ("layout.tp", through **{"layout.tp": 8}), the
 last word of one (micro_batch_size), or a flag of the command line (gbs); sections may be dicts: layout={"tp": 8}. Other
-keywords are the command's own flags, underscores for dashes: plan(job, objective="cost", max_gpus=512).
+keywords are the command's own flags, underscores for dashes: plan(job, objective="cost", max_gpus=512). A name that both
+have is the command's.
 
 Errors are exceptions with field, problem, where, help and value: see flopcast.errors. Functions release the GIL, and
 keep nothing between calls.
@@ -106,20 +107,15 @@ def _plain(value: Any) -> Any:
 
 
 def _keys(values: Mapping[str, Any]) -> Keys:
+    """Keys of a job as text; other inputs as given, False left out, lists one by one."""
     keys: Keys = []
     for name, value in values.items():
-        if value is None:
+        of_job = _core.is_job_key(name)
+        if value is None or (value is False and not of_job):
             continue
-        if _core.is_job_key(name) or not isinstance(value, (list, tuple)):
-            keys.append((name, _text(value)))
-        elif any(isinstance(one, str) for one in value) and name in _REPEATED:
-            keys += [(name, _text(one)) for one in value]
-        else:
-            keys.append((name, _text(value)))
+        several = isinstance(value, (list, tuple)) and not of_job
+        keys += [(name, _text(one)) for one in (value if several else [value])]
     return keys
-
-
-_REPEATED = ("vary", "source", "env", "p2p_link", "beside")
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Dict[str, Any]:
@@ -306,8 +302,8 @@ def compare(job: Job = None, *layouts: Union[str, Mapping[str, Any], Result], **
         question = _Question(job, [], keys)
         if question.files and question.text:
             # One JOB alone is compared: the file with the sections over it.
-            told = convert(question.files[0]).to_dict()["job"]
-            question.text, question.files = json.dumps(_over(told, json.loads(question.text))), []
+            converted = convert(question.files[0]).to_dict()["job"]
+            question.text, question.files = json.dumps(_over(converted, json.loads(question.text))), []
         question.files += ["-"] * bool(question.text) + names
         text, notes = question.ask("compare")
     return Comparison(text=text, notes=notes)
@@ -328,7 +324,8 @@ def validate(**flags: Any) -> Record:
 
     Flags: published (a folder or file), runs, source, max_error (raises NegativeAnswer above it), profile, ….
     """
-    text, notes = _run(["validate", *_flags(flags), "--format", "json"])
+    words = [word for name, text in _keys(flags) for word in (["--" + name.replace("_", "-")] + [text] * (text != "true"))]
+    text, notes = _Question(None, [], flags).call(_run, ["validate", *words, "--format", "json"])
     data = json.loads(text)
     return Record(data if isinstance(data, dict) else {"rows": data}, text=text, notes=notes)
 
@@ -495,7 +492,7 @@ class Schedule:
     def check(self, in_order_transfers: bool = False) -> Verdict:
         keys = self._chains + [("in_order_transfers", "true")] * in_order_transfers
         try:
-            text, notes = _answered("schedule check", self.csv, [], keys)
+            text, notes = _answered("schedule check", self.csv, ["-"], keys)
         except NegativeAnswer as error:
             if error.answer is None:
                 raise
@@ -511,39 +508,20 @@ class Schedule:
         """
         if backward is None and "backward_input" not in times:
             backward = 2
-        keys = self._chains + _inputs({"forward": forward, "backward": backward, **times})
-        text, notes = _answered("schedule simulate", self.csv, [], keys)
+        keys = self._chains + _keys({"forward": forward, "backward": backward, **times})
+        text, notes = _answered("schedule simulate", self.csv, ["-"], keys)
         return Record(text=text, notes=notes)
 
     def timeline(self, **times: Any) -> Timeline:
-        keys = self._chains + _inputs(times)
-        text, notes = _answered("timeline", self.csv, [], keys)
-        return Timeline(text=text, notes=notes, draw=lambda: _core.draw_question("timeline", self.csv, [], keys))
+        keys = self._chains + _keys(times)
+        text, notes = _answered("timeline", self.csv, ["-"], keys)
+        return Timeline(text=text, notes=notes, draw=lambda: _core.draw_question("timeline", self.csv, ["-"], keys))
 
     def _repr_svg_(self) -> str:
         return self.timeline().svg()
 
     def __repr__(self) -> str:
         return f"Schedule({self.name}: {len(self.rows)} ranks, {sum(map(len, self.rows))} actions)"
-
-
-def _inputs(values: Mapping[str, Any]) -> Keys:
-    """Inputs of questions without a job."""
-    keys: Keys = []
-    for name, value in values.items():
-        if value is None or value is False:
-            continue
-        several = isinstance(value, (list, tuple)) and name in _REPEATED
-        keys += [(name, _text(one)) for one in (value if several else [value])]
-    return keys
-
-
-def _flags(values: Mapping[str, Any]) -> List[str]:
-    """The same as flags of a command."""
-    flags: List[str] = []
-    for name, text in _inputs(values):
-        flags += ["--" + name.replace("_", "-")] + [text] * (text != "true")
-    return flags
 
 
 def schedule(
@@ -569,14 +547,14 @@ def schedule(
     if name.endswith(".csv"):
         with open(name, encoding="utf-8") as file:
             return Schedule([line.split(",") for line in file.read().splitlines() if line], name, chains)
-    keys = _inputs({"schedule": name, "pp": pp, "microbatches": microbatches, "vpp": vpp, **numbers})
+    keys = _keys({"schedule": name, "pp": pp, "microbatches": microbatches, "vpp": vpp, **numbers})
     shown = json.loads(_answered("schedule show", "", [], keys)[0])
     return Schedule(shown["ranks"], name)
 
 
 def compare_schedules(names: Sequence[str], pp: int, microbatches: int, **flags: Any) -> Record:
     """Schedules side by side in figures: flopcast.schedule-comparison/1."""
-    keys = _inputs({"schedule": ",".join(names), "pp": pp, "microbatches": microbatches, **flags})
+    keys = _keys({"schedule": ",".join(names), "pp": pp, "microbatches": microbatches, **flags})
     text, notes = _answered("schedule compare", "", [], keys)
     data = json.loads(text)
     return Record(data if isinstance(data, dict) else {"schedules": data}, text=text, notes=notes)

@@ -119,6 +119,20 @@ TEST(OneAnswer, PricesAreSimulations) {
   EXPECT_EQ(priced, static_cast<int>(corpus_jobs().size()));
 }
 
+// Prices took the shards of the job's own axes for those of every row.
+TEST(OneAnswer, ShardsOfHsdpFollowEachRow) {
+  Json root = {{"model", "gpt3-1.3b"},
+               {"cluster", {{"name", "dgx-h100"}, {"nodes", 4}}},
+               {"layout", {{"data_parallel", "hsdp"}, {"global_batch_size", 128}}}};
+  const std::vector<std::int32_t> tensor_ranks = {1, 2, 4, 8};
+  const LayoutPrices prices =
+      price_layouts({.text = root.dump()}, {.rows = 4, .values = {{"tp", tensor_ranks}}, .schedules = {}});
+  for (std::size_t row = 0; row < tensor_ranks.size(); ++row) {
+    root["layout"]["tp"] = tensor_ranks[row];
+    EXPECT_EQ(prices.time_s[row], forecast(read_job(root, {}), no_files).result.iteration.time_s) << tensor_ranks[row];
+  }
+}
+
 TEST(OneAnswer, CommandsAndThePagesEngineAgree) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "job.json").string();

@@ -1,4 +1,4 @@
-#include "cli/options/figure_options.hpp"
+#include "api/options/figure_options.hpp"
 
 #include <fmt/format.h>
 
@@ -71,12 +71,11 @@ std::string converted(const std::string& svg, const std::string& ending, bool in
 
 }  // namespace
 
-void FigureOptions::add_to(CommandLine& command_line, const std::string& help) {
-  command_line.add_output("--svg", file_, help + "; also .png or .pdf");
-  command_line.add_option("--svg-width", width_, "LENGTH",
-                          "as a paper prints it: 84mm, 3.3in, 240pt; text is 6 pt or more");
-  command_line.add_flag("--no-title", no_title_, "without titles above figures: a paper has a caption");
-  command_line.add_flag("--svg-dark", dark_, "dark where the reader prefers it, for web pages");
+void FigureOptions::add_to(Form& form, const std::string& help) {
+  form.add_output("--svg", file_, help + "; also .png or .pdf");
+  form.add_option("--svg-width", width_, "LENGTH", "as a paper prints it: 84mm, 3.3in, 240pt; text is 6 pt or more");
+  form.add_flag("--no-title", no_title_, "without titles above figures: a paper has a caption");
+  form.add_flag("--svg-dark", dark_, "dark where the reader prefers it, for web pages");
 }
 
 void FigureOptions::check_file(const char* flag, const std::string& file) {
@@ -118,23 +117,6 @@ FigureStyle FigureOptions::style() const {
 
 void FigureOptions::write_to(const std::string& file, const std::string& svg) const {
   write_file(file, is_converted(file) ? converted(svg, ending_of(file), width_.has_value()) : svg);
-}
-
-void PageOption::add_to(CommandLine& command_line) {
-  command_line_ = &command_line;
-  command_line.add_output("--html", file_, "write a report to look at and to send: one file, loads nothing");
-}
-
-void PageOption::write(const std::string& title, const std::string& question, const std::string& answer,
-                       const PageParts& parts,
-                       const std::vector<std::pair<std::string, const Forecast*>>& forecasts) const {
-  PageInfo info;
-  info.title = title;
-  info.tool = tool_text();
-  info.question = question;
-  info.answer = answer;
-  info.command = command_line_->typed();
-  write_file(*file_, forecasts_page(info, forecasts, parts));
 }
 
 std::string tool_text() {

@@ -3,8 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "base/host/command_line.hpp"
-#include "reports/html/page.hpp"
+#include "base/text/form.hpp"
 #include "reports/svg/canvas.hpp"
 
 namespace flopcast {
@@ -13,7 +12,7 @@ namespace flopcast {
 /// and .pdf are made of the SVG by rsvg-convert (Debian: librsvg2-bin), which this program needs for nothing else.
 class FigureOptions {
  public:
-  void add_to(CommandLine& command_line, const std::string& help);
+  void add_to(Form& form, const std::string& help);
   const std::optional<std::string>& file() const { return file_; }
   /// Throws ConfigError on a width that is none, on an ending that is none of a figure, and on options without a figure
   /// (`drawn`: another flag of the command draws one); EnvironmentError where the file could not be written, or not be
@@ -32,21 +31,6 @@ class FigureOptions {
   std::optional<std::string> width_;
   bool no_title_ = false;
   bool dark_ = false;
-};
-
-/// --html FILE of a command whose answer is tables and figures.
-class PageOption {
- public:
-  void add_to(CommandLine& command_line);
-  bool wanted() const { return file_.has_value(); }
-  const std::optional<std::string>& file() const { return file_; }
-  /// `question` and `answer` are lines of the heading; `forecasts` are shown with their timelines.
-  void write(const std::string& title, const std::string& question, const std::string& answer, const PageParts& parts,
-             const std::vector<std::pair<std::string, const Forecast*>>& forecasts = {}) const;
-
- private:
-  const CommandLine* command_line_ = nullptr;
-  std::optional<std::string> file_;
 };
 
 /// "flopcast 0.1.0"
