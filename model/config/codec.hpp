@@ -336,7 +336,7 @@ Entry<OwnerOf<Member>> optional_choice(std::string_view key, std::string_view he
   };
   const auto write = [](const FieldInfo&, const OwnerOf<Member>& owner) -> OrderedJsonValue {
     const auto& value = owner.*Member;
-    return value ? nlohmann::ordered_json(name_of(*value)) : nlohmann::ordered_json(nullptr);
+    return value ? OrderedJsonValue(name_of(*value)) : OrderedJsonValue();
   };
   return entry_of<Member>(key, FieldKind::kChoice, help, read, write).among([] { return names_of<Enum>(); });
 }

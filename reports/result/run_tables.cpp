@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text/by_member.hpp"
 #include "base/text/words.hpp"
 #include "sim/forecast/result.hpp"
 
@@ -75,7 +76,7 @@ Table losses_table(const RunResult& run, bool all) {
     if (part.seconds > 0.0) add(words, part.seconds);
   }
   std::vector<NamedSeconds> causes = run.lost_by_cause;
-  std::ranges::stable_sort(causes, std::greater{}, &NamedSeconds::seconds);
+  std::stable_sort(causes.begin(), causes.end(), falling_by(&NamedSeconds::seconds));
   constexpr std::size_t kShownCauses = 5;
   double others = 0.0;
   for (std::size_t place = 0; place < causes.size(); ++place) {
@@ -93,7 +94,8 @@ Table losses_table(const RunResult& run, bool all) {
 Table options_table(const RunResult& run) {
   Table table;
   table.columns = {text_column("what a change buys", "change"), {"goodput"}, {"days saved"}};
-  const bool priced = std::ranges::any_of(run.options, [](const RunOption& one) { return one.saved_usd.has_value(); });
+  const bool priced = std::any_of(run.options.begin(), run.options.end(),
+                                  [](const RunOption& one) { return one.saved_usd.has_value(); });
   if (priced) table.columns.push_back({"money saved", Align::kRight, "saved"});
   for (const RunOption& option : run.options) {
     table.rows.push_back(

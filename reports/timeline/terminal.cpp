@@ -308,7 +308,9 @@ std::string legend(const Drawing& drawing) {
   if (chunks == 1) return line;
   if (drawing.timeline.weights) {
     const auto& updates = drawing.timeline.weights->updates;
-    const std::size_t changes = std::ranges::max_element(updates, {}, std::ranges::size)->size();
+    const std::size_t changes = std::max_element(updates.begin(), updates.end(), [](const auto& a, const auto& b) {
+                                  return a.size() < b.size();
+                                })->size();
     line += fmt::format("{} update{} of the weights", changes, changes == 1 ? "" : "s");
     const std::string odd_versions = version_words(1, newest_version(drawing.timeline)) + " of the weights";
     if (drawing.options.color) line += fmt::format("; {} lighter", odd_versions);

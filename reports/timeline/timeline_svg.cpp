@@ -391,7 +391,8 @@ std::set<std::pair<SpanKind, ChunkIndex>> styles_present(const Figure& figure) {
 }
 
 bool any_weights(const Figure& figure) {
-  return std::ranges::any_of(figure.timelines, [](const Timeline& timeline) { return timeline.weights.has_value(); });
+  return std::any_of(figure.timelines.begin(), figure.timelines.end(),
+                     [](const Timeline& timeline) { return timeline.weights.has_value(); });
 }
 
 /// By its looks, so that images that share a page may share it.

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text/by_member.hpp"
 #include "base/text/error.hpp"
 #include "model/config/document.hpp"
 
@@ -52,7 +53,7 @@ class TimelineReader {
       std::vector<Span> spans;
       if (!ranks[rank].is_array()) fail("is no list of spans");
       for (const AnyJson& span : ranks[rank]) spans.push_back(read_span(span));
-      std::ranges::stable_sort(spans, {}, &Span::start);
+      std::stable_sort(spans.begin(), spans.end(), by(&Span::start));
       timeline.ranks.push_back(std::move(spans));
     }
     if (!json.contains("transfers")) return timeline;
@@ -63,7 +64,7 @@ class TimelineReader {
       field_ = fmt::format("{}.transfers[{}]", field, index);
       timeline.transfers.push_back(read_transfer(transfers[index], timeline.ranks.size()));
     }
-    std::ranges::stable_sort(timeline.transfers, {}, &Transfer::start);
+    std::stable_sort(timeline.transfers.begin(), timeline.transfers.end(), by(&Transfer::start));
     return timeline;
   }
 

@@ -266,7 +266,8 @@ std::vector<std::string> assumptions_of(const PreparedStep& step, const std::opt
         step.stages.copies()));
   }
   const bool keeps_weights = step.job.layout.gradient_shards() > 1 &&
-                             std::ranges::any_of(step.stages.passes_in_a_row, [](int passes) { return passes > 1; });
+                             std::any_of(step.stages.passes_in_a_row.begin(), step.stages.passes_in_a_row.end(),
+                                         [](int passes) { return passes > 1; });
   if (keeps_weights) {
     assumptions.emplace_back(
         "a stage's weights stay gathered, and its gradients whole, for all the microbatches that run in a row");
@@ -362,7 +363,8 @@ bool sends_over(const PreparedStep& step, const std::vector<GroupCurve>& curves)
   const Job& job = step.job;
   const RankGrid grid(job.layout);
   const auto measured = [&curves](bool between) {
-    return std::ranges::any_of(curves, [between](const GroupCurve& curve) { return (curve.nodes > 1) == between; });
+    return std::any_of(curves.begin(), curves.end(),
+                       [between](const GroupCurve& curve) { return (curve.nodes > 1) == between; });
   };
   for (const Axis axis : kResultAxes) {
     if (axis == Axis::kExpert) continue;  // its ranks are those of the replicas

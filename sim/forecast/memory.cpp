@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/text/by_member.hpp"
 #include "model/cost/data_parallel.hpp"
 #include "model/cost/stage_costs.hpp"
 #include "model/units/quantity.hpp"
@@ -323,7 +324,8 @@ std::vector<MemoryPart> workspace_parts(const PreparedStep& step, int rank) {
 
 int fullest_rank(const MemoryResult& memory) {
   const auto& ranks = memory.per_pipeline_rank;
-  return static_cast<int>(std::ranges::max_element(ranks, {}, &RankMemoryResult::total_gib) - ranks.begin());
+  return static_cast<int>(std::max_element(ranks.begin(), ranks.end(), by(&RankMemoryResult::total_gib)) -
+                          ranks.begin());
 }
 
 std::vector<MemoryPart> memory_parts(const PreparedStep& step, int rank, const RankMemoryResult& memory,
@@ -353,7 +355,7 @@ std::vector<MemoryPart> fullest_rank_parts(const PreparedStep& step, const Memor
   const int rank = fullest_rank(memory);
   const std::size_t index = static_cast<std::size_t>(rank);
   std::vector<MemoryPart> parts = memory_parts(step, rank, memory.per_pipeline_rank[index], over_time[index]);
-  std::ranges::stable_sort(parts, std::greater{}, &MemoryPart::total);
+  std::stable_sort(parts.begin(), parts.end(), falling_by(&MemoryPart::total));
   return parts;
 }
 

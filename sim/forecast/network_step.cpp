@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/text/by_member.hpp"
 #include "base/text/error.hpp"
 #include "model/cost/collectives.hpp"
 #include "model/hardware/network_fabric.hpp"
@@ -61,7 +62,7 @@ Timeline timeline_of_class(const PreparedStep& step, const NetworkGraph& graph, 
     std::stable_sort(spans.begin(), spans.end(),
                      [](const Span& a, const Span& b) { return std::tie(a.start, a.end) < std::tie(b.start, b.end); });
   }
-  std::ranges::stable_sort(timeline.transfers, {}, &Transfer::start);
+  std::stable_sort(timeline.transfers.begin(), timeline.transfers.end(), by(&Transfer::start));
   return timeline;
 }
 
@@ -113,7 +114,8 @@ class Overlap {
 
  private:
   Ticks before(Ticks time) const {
-    const auto next = std::ranges::upper_bound(stretches_, time, {}, &Stretch::start);
+    const auto next = std::upper_bound(stretches_.begin(), stretches_.end(), time,
+                                       [](Ticks at, const Stretch& stretch) { return at < stretch.start; });
     const auto count = static_cast<std::size_t>(next - stretches_.begin());
     if (count == 0) return 0;
     const Stretch& last = stretches_[count - 1];
@@ -263,7 +265,7 @@ class MessageRows {
       rows_[row_of_[flow]].messages.push_back({times.start[piece], times.end[piece], graph.alone(piece)});
     }
     for (SharedMessages& row : rows_) {
-      std::ranges::stable_sort(row.messages, {}, &SharedMessages::Message::start);
+      std::stable_sort(row.messages.begin(), row.messages.end(), by(&SharedMessages::Message::start));
     }
     std::erase_if(rows_, [](const SharedMessages& row) { return row.messages.empty(); });
     return std::move(rows_);
@@ -347,7 +349,7 @@ NetworkStep simulate_on_network(const PreparedStep& step) {
     if (load.utilisation <= 0.0 || !(loads.is_awaited(index) || awaited.empty())) continue;
     answer.links.push_back({fabric.links()[links.first].name, links.links, load.utilisation, load.share});
   }
-  std::ranges::stable_sort(answer.links, std::greater{}, &HotLink::utilisation);
+  std::stable_sort(answer.links.begin(), answer.links.end(), falling_by(&HotLink::utilisation));
   result.hot_links.assign(answer.links.begin(), answer.links.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                                            kMostHotLinks, answer.links.size())));
   answer.messages = MessageRows(wiring, fabric, answer.loads).rows(step, network, times, slowest);

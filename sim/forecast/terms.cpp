@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/text/by_member.hpp"
 #include "base/text/error.hpp"
 
 namespace flopcast {
@@ -66,7 +67,8 @@ const StepTerm& step_term(TermId id) {
 }
 
 const StepTerm& communication_term(Axis axis) {
-  const auto* const found = std::ranges::find(breakdown_terms(), axis, &StepTerm::axis);
+  const auto* const found =
+      std::find_if(breakdown_terms().begin(), breakdown_terms().end(), where(&StepTerm::axis, axis));
   FLOPCAST_CHECK(found != breakdown_terms().end());
   return *found;
 }
@@ -116,7 +118,7 @@ const std::array<MemoryTerm, 6>& memory_terms() {
 }
 
 const MemoryTerm& memory_term(double RankMemoryResult::*gib) {
-  const auto* const found = std::ranges::find(memory_terms(), gib, &MemoryTerm::gib);
+  const auto* const found = std::find_if(memory_terms().begin(), memory_terms().end(), where(&MemoryTerm::gib, gib));
   FLOPCAST_CHECK(found != memory_terms().end());
   return *found;
 }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/text/by_member.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/program/program.hpp"
 
@@ -80,7 +81,9 @@ const Transfer* AwaitedTransfers::find(const Action& action) const {
     return slot < slots_.size() ? slots_[slot] : nullptr;
   }
   const std::uint64_t wanted = key(action.stage, action.kind == ActionKind::kForward, action.microbatch);
-  const auto found = std::ranges::lower_bound(entries_, wanted, {}, &Entry::key);
+  const auto found =
+      std::lower_bound(entries_.begin(), entries_.end(), wanted,
+                       [](const Entry& entry, std::uint64_t wanted_key) { return entry.key < wanted_key; });
   return found != entries_.end() && found->key == wanted ? found->transfer : nullptr;
 }
 
@@ -392,7 +395,7 @@ bool depends_on_the_split(const ScheduleInfo& info, const ScheduleRequest& reque
 }
 
 int forwards_of(const std::vector<Action>& actions) {
-  return static_cast<int>(std::ranges::count(actions, ActionKind::kForward, &Action::kind));
+  return static_cast<int>(std::count_if(actions.begin(), actions.end(), where(&Action::kind, ActionKind::kForward)));
 }
 
 // A rank runs a forward for each chunk or slice of a microbatch, so the count tells how many make one up.

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/text/by_member.hpp"
 #include "base/text/error.hpp"
 #include "sim/lower/lower.hpp"
 #include "sim/program/needs.hpp"
@@ -388,8 +389,8 @@ class SteadyGraph {
 };
 
 bool has_pairs(const Program& program) {
-  return std::ranges::any_of(program.ranks, [](const std::vector<Action>& actions) {
-    return std::ranges::any_of(actions, [](const Action& action) { return action.overlaps_next; });
+  return std::any_of(program.ranks.begin(), program.ranks.end(), [](const std::vector<Action>& actions) {
+    return std::any_of(actions.begin(), actions.end(), where(&Action::overlaps_next, true));
   });
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 
+#include "base/text/by_member.hpp"
 #include "base/text/error.hpp"
 #include "sim/variation/step_distribution.hpp"
 
@@ -324,7 +325,7 @@ class DrawnRun {
     if (what.silent) {
       const Saved clean = durable();
       corruptions_.push_back({later(now_, what.detection), work_, clean.work, cause});
-      std::ranges::sort(corruptions_, {}, &Corruption::found_at);
+      std::sort(corruptions_.begin(), corruptions_.end(), by(&Corruption::found_at));
       return;
     }
     ++outcome_.interruptions;
@@ -462,7 +463,9 @@ class DrawnRun {
   void absent_until(Nanoseconds time, int replicas) {
     const int lost = std::min(replicas, this->replicas());
     missing_ += lost;
-    absences_.insert(std::ranges::upper_bound(absences_, time, {}, &Absence::until), {time, lost});
+    absences_.insert(std::upper_bound(absences_.begin(), absences_.end(), time,
+                                      [](Nanoseconds at, const Absence& absence) { return at < absence.until; }),
+                     {time, lost});
   }
 
   void take_back() {

@@ -1,0 +1,27 @@
+/// Comparisons by one member, for the iterator algorithms. The projections of `std::ranges` say the same, but the
+/// library of Emscripten 3.1, which builds the page, lacks them.
+#pragma once
+
+#include <functional>
+
+namespace flopcast {
+
+/** Orders elements by a member, smallest first. */
+template <class Owner, class Value>
+auto by(Value Owner::*member) {
+  return [member](const Owner& a, const Owner& b) { return a.*member < b.*member; };
+}
+
+/** Orders elements by a member or by what a const function of theirs returns, largest first. */
+template <class Owner, class Value>
+auto falling_by(Value Owner::*member) {
+  return [member](const Owner& a, const Owner& b) { return std::invoke(member, a) > std::invoke(member, b); };
+}
+
+/** Whether an element's member equals a value. */
+template <class Owner, class Value, class Wanted>
+auto where(Value Owner::*member, Wanted wanted) {
+  return [member, wanted](const Owner& one) { return one.*member == wanted; };
+}
+
+}  // namespace flopcast
