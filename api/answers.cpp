@@ -123,12 +123,8 @@ std::string SimulatedStep::json() const {
 }
 
 std::string SimulatedStep::memory_json(const std::string& view) const {
-  static const std::vector<std::string> names = {"peak", "over-time", "tensors"};
-  const auto place = std::find(names.begin(), names.end(), view);
-  if (place == names.end()) {
-    throw ConfigError({"view", fmt::format("unknown value \"{}\"", view), "", choices_help(view, names)});
-  }
-  return write_memory(parts_->forecast, static_cast<MemoryView>(place - names.begin()));
+  const auto shown = static_cast<MemoryView>(choice_of("view", view, {"peak", "over-time", "tensors"}));
+  return write_memory(parts_->forecast, shown);
 }
 
 std::string SimulatedStep::timeline_json() const {

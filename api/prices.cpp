@@ -13,7 +13,6 @@
 
 #include "api/inputs.hpp"
 #include "base/text/error.hpp"
-#include "model/job/mend.hpp"
 #include "model/job/rules.hpp"
 #include "planner/bounds/bounds.hpp"
 #include "planner/plan/plan.hpp"

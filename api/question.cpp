@@ -66,12 +66,7 @@ void EmitOption::add_to(Form& form) {
 
 std::optional<LaunchProgram> EmitOption::program() const {
   if (!program_) return std::nullopt;
-  const std::vector<std::string>& names = launch_program_names();
-  const auto place = std::find(names.begin(), names.end(), *program_);
-  if (place == names.end()) {
-    throw ConfigError({"--emit", fmt::format("unknown value \"{}\"", *program_), "", choices_help(*program_, names)});
-  }
-  return static_cast<LaunchProgram>(place - names.begin());
+  return static_cast<LaunchProgram>(choice_of("--emit", *program_, names_of<LaunchProgram>()));
 }
 
 Answer EmitOption::answer(const LaunchFile& file, const Context& context) {

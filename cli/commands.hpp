@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/host/command_line.hpp"
+#include "calibrate/runs/fit_runs.hpp"
 
 namespace flopcast {
 
@@ -43,5 +44,10 @@ int run_program(const Arguments& arguments, const Streams& streams);
 /// `program` is what the user typed before: "flopcast", "flopcast schedule".
 int dispatch(const std::string& program, const std::string& description, const std::vector<CommandEntry>& entries,
              const Arguments& arguments, const Streams& streams);
+
+/// The rows of a JSON file of one's own runs, {"id", "job", "measured", "date"}, with their jobs read: "job" is a job
+/// or a path beside the file; "measured" tells iteration_s or a rate, or names a training "log" beside the file; a row
+/// as published measurements have it is mapped as they are. Throws ConfigError with file and row.
+std::vector<OwnRun> read_own_runs(const std::string& file);
 
 }  // namespace flopcast

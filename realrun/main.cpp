@@ -11,7 +11,6 @@
 #include "base/host/processes.hpp"
 #include "base/text/error.hpp"
 #include "realrun/launch/launch.hpp"
-#include "realrun/launch/run_file.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 
 namespace flopcast::realrun {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/enum_names.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/request.hpp"
 
@@ -26,7 +27,6 @@ enum class SpanKind : std::uint8_t {
   kDispatch,  ///< tokens to the ranks of their experts, or the gradients of what comes back
   kCombine,   ///< what the experts made of them back, or the gradients of the tokens
 };
-inline constexpr std::size_t kSpanKindCount = 12;
 constexpr bool is_action(SpanKind kind) {
   return kind <= SpanKind::kWeightGradient;
 }
@@ -52,13 +52,31 @@ constexpr SpanKind span_kind(ActionKind kind) {
   }
   return SpanKind::kWeightGradient;
 }
-/// "forward", "gradient reduction" …: the words of every legend, trace and table.
-std::string_view name_of(SpanKind kind);
+/// The words of every legend, trace and table.
+template <>
+struct EnumNames<SpanKind> {
+  static constexpr std::string_view kNames[] = {"forward",
+                                                "backward",
+                                                "input gradient",
+                                                "weight gradient",
+                                                "send",
+                                                "gradient reduction",
+                                                "embedding reduction",
+                                                "gradient norm",
+                                                "optimizer",
+                                                "parameter gather",
+                                                "dispatch",
+                                                "combine"};
+};
+inline constexpr std::size_t kSpanKindCount = std::size(EnumNames<SpanKind>::kNames);
 
 /// The queues of a device. Work on one stream runs in order, one at a time.
 enum class StreamKind : std::uint8_t { kCompute, kGradient, kPipeline, kExperts };
-inline constexpr std::size_t kStreamKindCount = 4;
-std::string_view name_of(StreamKind kind);
+template <>
+struct EnumNames<StreamKind> {
+  static constexpr std::string_view kNames[] = {"compute", "gradient", "pipeline", "experts"};
+};
+inline constexpr std::size_t kStreamKindCount = std::size(EnumNames<StreamKind>::kNames);
 
 /// Something a rank did from start to end.
 struct Span {

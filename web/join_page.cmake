@@ -15,7 +15,7 @@ endfunction()
 join(page "${WEB}/page.html")
 join(style "${REPORT}/style.css" "${WEB}/page.css")
 join(script "${REPORT}/decode.js" "${REPORT}/numbers.js" "${REPORT}/timeline_model.js" "${REPORT}/timeline_painter.js"
-     "${REPORT}/timeline_view.js" "${REPORT}/details.js" "${REPORT}/sections.js" "${WEB}/state.js" "${WEB}/controls.js" "${WEB}/page.js")
+     "${REPORT}/timeline_view.js" "${REPORT}/sections.js" "${WEB}/state.js" "${WEB}/controls.js" "${WEB}/page.js")
 join(engine "${ENGINE}")
 execute_process(COMMAND gzip --best --no-name --stdout "${BINARY}" COMMAND base64 --wrap=0 OUTPUT_VARIABLE binary
                 COMMAND_ERROR_IS_FATAL ANY)

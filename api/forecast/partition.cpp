@@ -79,11 +79,7 @@ std::vector<PlannerLevel> levels_of(const PlannerFlags& flags) {
 
 PlannerOptions options_of(const PlannerFlags& flags) {
   PlannerOptions options;
-  const std::vector<std::string> names = {"paper", "code"};
-  const std::string rules = flags.rules.value_or("paper");
-  const auto found = std::find(names.begin(), names.end(), rules);
-  if (found == names.end()) refuse("--rules", fmt::format("unknown value \"{}\"", rules), choices_help(rules, names));
-  options.rules = static_cast<PlannerRules>(found - names.begin());
+  options.rules = static_cast<PlannerRules>(choice_of("--rules", flags.rules.value_or("paper"), {"paper", "code"}));
   options.straight = flags.straight;
   options.fewer_workers = flags.fewer;
   if (flags.memory) options.memory = Bytes(quantity("--memory", *flags.memory, Dimension::kBytes));

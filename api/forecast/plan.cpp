@@ -310,8 +310,8 @@ class Plan final : public Question {
     if (program_) {
       const std::vector<std::string> left_out = keep_launchable(*program_, question_.job, question_.space);
       if (left_out.empty() || !crew.leads()) return;
-      context.tell(fmt::format("note: not searched, since {} does not run it: {}",
-                               launch_program_names()[static_cast<std::size_t>(*program_)], fmt::join(left_out, ", ")));
+      context.tell(fmt::format("note: not searched, since {} does not run it: {}", name_of(*program_),
+                               fmt::join(left_out, ", ")));
       return;
     }
     if (flags_.is_research()) return;

@@ -108,13 +108,7 @@ Objective PlanFlags::objective() const {
     // Who asks for the fewest, or for a deadline, wants no more GPUs than that takes.
     return min_gpus_ || (deadline_ && !budget_) ? Objective::kGpus : Objective::kTime;
   }
-  const std::vector<std::string>& names = objective_names();
-  const auto place = std::find(names.begin(), names.end(), *objective_);
-  if (place == names.end()) {
-    throw ConfigError(
-        {"--objective", fmt::format("unknown value \"{}\"", *objective_), "", choices_help(*objective_, names)});
-  }
-  const auto objective = static_cast<Objective>(place - names.begin());
+  const auto objective = static_cast<Objective>(choice_of("--objective", *objective_, names_of<Objective>()));
   if (min_gpus_ && objective != Objective::kGpus) {
     throw ConfigError(
         {"--min-gpus", fmt::format("contradicts --objective {}", *objective_), "", "give one of the two"});

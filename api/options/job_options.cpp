@@ -303,12 +303,6 @@ std::optional<std::string> JobOptions::flag(std::string_view field) const {
   return std::nullopt;
 }
 
-void JobOptions::set(std::string_view field, const std::string& text) {
-  for (FlagValue& value : flags_) {
-    if (value.key->field == field) value.text = text;
-  }
-}
-
 std::optional<std::string> JobOptions::take_file_for(std::string_view field, const std::string& prefix,
                                                      const std::string& flag,
                                                      const std::function<bool(const std::string& file)>& is_value) {

@@ -61,8 +61,6 @@ class JobOptions {
   bool names_a_job() const;
   /// What a flag said, nothing when it was not given.
   std::optional<std::string> flag(std::string_view field) const;
-  /// Replaces what a flag says.
-  void set(std::string_view field, const std::string& text);
   /// The fields that flags set.
   std::vector<const FlagValue*> given() const;
   /// The files and flags as one JSON, before its sections are read.

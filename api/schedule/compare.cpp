@@ -86,12 +86,7 @@ ScheduleComparison compare(CompareOptions options, const Streams& streams) {
 }
 
 bool wants_semantics(const CompareOptions& options) {
-  const std::string columns = options.columns.value_or("figures");
-  if (columns != "figures" && columns != "semantics") {
-    throw ConfigError({"--columns", fmt::format("unknown columns \"{}\"", columns), "",
-                       choices_help(columns, {"figures", "semantics"})});
-  }
-  return columns == "semantics";
+  return choice_of("--columns", options.columns.value_or("figures"), {"figures", "semantics"}, "columns") == 1;
 }
 
 std::vector<Table> tables_of(const ScheduleComparison& comparison, bool semantics, Format format) {

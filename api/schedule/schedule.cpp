@@ -295,14 +295,10 @@ class ScheduleExport final : public Question {
   }
 
   Answer ask(const Context& context) override {
-    const std::string program_name = target_.value_or("torch");
-    if (program_name != "torch" && program_name != "ours") {
-      throw ConfigError({"--for", fmt::format("unknown program \"{}\"", program_name), "",
-                         choices_help(program_name, {"torch", "ours"})});
-    }
+    const bool for_torch = choice_of("--for", target_.value_or("torch"), {"torch", "ours"}, "program") == 0;
     const Program program = program_for(schedule_, times_, context);
     require_valid(program);
-    if (program_name == "torch" && !program.replicas_of_stage.empty()) {
+    if (for_torch && !program.replicas_of_stage.empty()) {
       throw ConfigError({"--for", "torch executes a stage on one rank, but this schedule has replicated stages", "",
                          "give --for ours, which flopcast reads back"});
     }

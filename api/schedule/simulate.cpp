@@ -25,10 +25,7 @@ struct UpdateRule {
 };
 
 WeightPolicy policy_named(const std::string& text) {
-  const std::optional<WeightPolicy> policy = parse_weight_policy(text);
-  if (policy) return *policy;
-  throw ConfigError(
-      {"--policy", fmt::format("unknown policy \"{}\"", text), "", choices_help(text, weight_policy_names())});
+  return static_cast<WeightPolicy>(choice_of("--policy", text, names_of<WeightPolicy>(), "policy"));
 }
 
 // A schedule from a file is executed with a flush unless --policy says otherwise.

@@ -171,10 +171,8 @@ class Catalog final : public Question {
 
  private:
   Table table(Format format) const {
-    std::vector<std::string> kinds;
-    for (const CatalogueKind kind : kAllCatalogueKinds) kinds.emplace_back(name_of(kind));
-    kinds.emplace_back("schedules");
-    kinds.emplace_back("profiles");
+    std::vector<std::string> kinds = names_of<CatalogueKind>();
+    kinds.insert(kinds.end(), {"schedules", "profiles"});
     if (!kind_) throw ConfigError({"", "catalog: no kind given", "", choices_help("", kinds)});
     // One of a kind, and what devices mostly are.
     const std::string word = lower_case(*kind_);
@@ -186,10 +184,8 @@ class Catalog final : public Question {
     }
     if (kind == "schedules") return schedule_table(format);
     if (kind == "profiles") return name_ ? profile_fits_table(*name_) : profiles_table();
-    for (const CatalogueKind one : kAllCatalogueKinds) {
-      if (flopcast::name_of(one) == kind) return name_ ? figures_table(one, *name_) : entries_table(one);
-    }
-    throw ConfigError({"", fmt::format("unknown kind \"{}\"", kind), "", choices_help(kind, kinds)});
+    const auto one = static_cast<CatalogueKind>(choice_of("", kind, kinds, "kind"));
+    return name_ ? figures_table(one, *name_) : entries_table(one);
   }
 
   std::optional<std::string> kind_;

@@ -99,4 +99,11 @@ std::string choices_help(std::string_view word, const std::vector<std::string>& 
   return text;
 }
 
+std::size_t choice_of(const std::string& field, const std::string& word, const std::vector<std::string>& choices,
+                      std::string_view what) {
+  const auto found = std::find(choices.begin(), choices.end(), word);
+  if (found != choices.end()) return static_cast<std::size_t>(found - choices.begin());
+  throw ConfigError({field, fmt::format("unknown {} \"{}\"", what, word), "", choices_help(word, choices)});
+}
+
 }  // namespace flopcast

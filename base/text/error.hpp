@@ -64,6 +64,11 @@ std::vector<std::string> nearest_choices(std::string_view word, const std::vecto
 /// a dozen choices these alone.
 std::string choices_help(std::string_view word, const std::vector<std::string>& choices);
 
+/// The place of `word` among the choices. Throws ConfigError where it is none of them: unknown value "word", or what
+/// else `what` calls it.
+std::size_t choice_of(const std::string& field, const std::string& word, const std::vector<std::string>& choices,
+                      std::string_view what = "value");
+
 }  // namespace flopcast
 
 /// Guards an invariant of flopcast's own; a user can never make it fail.

@@ -91,7 +91,7 @@ std::optional<SampleKind> collective_of(const std::optional<std::string>& name) 
   if (!name) return std::nullopt;
   std::vector<std::string> names = names_of<SampleKind>();
   std::erase_if(names, [](const std::string& kind) { return !is_message(*parse<SampleKind>(kind)); });
-  return parse<SampleKind>(names[chosen_of("--collective", *name, names)]);
+  return parse<SampleKind>(names[choice_of("--collective", *name, names)]);
 }
 
 NcclTestsRequest nccl_request(const Wishes& wishes) {
@@ -315,11 +315,7 @@ void check_measurement_file(const Wishes& wishes) {
 }
 
 void check_device(const std::optional<std::string>& device) {
-  if (!device) return;
-  const std::vector<std::string> names = catalogue_names(CatalogueKind::kDevices);
-  if (std::find(names.begin(), names.end(), *device) != names.end()) return;
-  throw ConfigError(
-      {"--device", fmt::format("unknown device \"{}\"", *device), "--device", choices_help(*device, names)});
+  if (device) choice_of("--device", *device, catalogue_names(CatalogueKind::kDevices), "device");
 }
 
 bool has(const Measurement& measurement, SampleKind kind) {

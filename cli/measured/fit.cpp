@@ -20,7 +20,6 @@
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "cli/commands.hpp"
-#include "cli/measured/own_runs.hpp"
 #include "cli/options/output.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/config/document.hpp"
@@ -211,7 +210,7 @@ int run_fit(const Arguments& arguments, const Streams& streams) {
     warn(streams, fmt::format("and {} more pairs of runs contradict each other", contradictions.size() - kMostTold));
   }
   if (held_out) {
-    const auto choice = static_cast<RunChoice>(chosen_of("--choose", choose.value_or("random"), names_of<RunChoice>()));
+    const auto choice = static_cast<RunChoice>(choice_of("--choose", choose.value_or("random"), names_of<RunChoice>()));
     const std::vector<LearningPoint> curve =
         learning_curve(runs, counts_of(*held_out), choice, repetitions_of(repeat), read_file);
     write_output(streams, "", write_table(learning_table(curve, choice), format, table_style(streams)));

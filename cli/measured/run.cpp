@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -18,6 +16,9 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include "api/options/job_options.hpp"
 #include "base/host/command_line.hpp"
@@ -35,6 +36,7 @@
 #include "import/jobs/load_job.hpp"
 #include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
+#include "reports/html/page.hpp"
 #include "reports/svg/charts.hpp"
 #include "sim/files/run_backends.hpp"
 #include "sim/files/run_file.hpp"
@@ -412,7 +414,7 @@ int run_run(const Arguments& arguments, const Streams& streams) {
   if (!command_line.parse(arguments)) return 0;
   const Format format = parse_format(options.format.value_or("table"));
   const auto times_from =
-      static_cast<TimesFrom>(chosen_of("--times", options.times.value_or("calibration"), {"calibration", "job"}));
+      static_cast<TimesFrom>(choice_of("--times", options.times.value_or("calibration"), {"calibration", "job"}));
   options.check_files();
   LoadedJob loaded = options.job.load();
   if (options.scale) {
@@ -475,6 +477,36 @@ int run_run(const Arguments& arguments, const Streams& streams) {
   }
   // Rows of figures have no notes.
   if (shown_by(format) == Shows::kRows && !comparison.conditions.empty()) warn(streams, comparison.conditions);
+  return 0;
+}
+
+int run_report(const Arguments& arguments, const Streams& streams) {
+  CommandLine command_line(
+      streams, "report", "flopcast report RESULT… [-o FILE]",
+      "Makes one HTML file of results, to look at and to send: timeline, step, memory, bubble, "
+      "assumptions. RESULT is what simulate, plan, compare, timeline or run wrote with --format json, or "
+      "run with -o; of a run the forecast stands above the measurement.",
+      {"flopcast simulate job.json --format json -o a.json; flopcast report a.json -o report.html",
+       "flopcast report a.json b.json -o side-by-side.html"});
+  std::vector<std::string> files;
+  std::optional<std::string> output;
+  command_line.add_positional("RESULT", files, "JSON files");
+  command_line.begin_group("Output");
+  command_line.add_output("-o,--output", output, "write there instead of to standard output", Dash::kIsStandardOutput);
+  if (!command_line.parse(arguments)) return 0;
+  if (files.empty()) {
+    throw ConfigError(
+        {"", "report: no result given", "", "give what `flopcast simulate … --format json -o FILE` wrote"});
+  }
+  if (output && output->empty()) throw ConfigError({"--output", "the file's name is empty", "", "give a file"});
+  std::vector<ReportFile> named;
+  for (const std::string& file : files) {
+    named.push_back({file, files.size() == 1 ? "forecast" : std::filesystem::path(file).stem().string()});
+  }
+  std::vector<std::string> notes;
+  const std::string page = report_page(named, tool_text(), read_file, notes);
+  for (const std::string& note : notes) warn(streams, note);
+  write_output(streams, output.value_or(""), page);
   return 0;
 }
 

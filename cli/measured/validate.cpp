@@ -15,7 +15,6 @@
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/published_row.hpp"
 #include "cli/commands.hpp"
-#include "cli/measured/own_runs.hpp"
 #include "cli/options/output.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/config/codec.hpp"
@@ -287,7 +286,7 @@ void refuse_if(bool wrong, const char* flag, const char* problem, const char* he
 
 void write_refit(const std::optional<std::string>& published, const std::string& leave_out,
                  const OutputOptions& output) {
-  const auto left_out = static_cast<LeftOut>(chosen_of("--leave-out", leave_out, names_of<LeftOut>()));
+  const auto left_out = static_cast<LeftOut>(choice_of("--leave-out", leave_out, names_of<LeftOut>()));
   const std::vector<PublishedFile> files = published_files(published);
   std::vector<Refit> fits;
   for (const FitPlan& plan : shipped_fits()) fits.push_back(refit(plan, files, read_file, left_out));

@@ -16,12 +16,6 @@
 
 namespace flopcast {
 
-std::size_t chosen_of(const std::string& flag, const std::string& word, const std::vector<std::string>& choices) {
-  const auto found = std::find(choices.begin(), choices.end(), word);
-  if (found != choices.end()) return static_cast<std::size_t>(found - choices.begin());
-  throw ConfigError({flag, fmt::format("unknown value \"{}\"", word), flag, choices_help(word, choices)});
-}
-
 std::string listed_formats() {
   const std::vector<std::string> names = format_names();
   return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
@@ -89,12 +83,8 @@ void DrawingOptions::add_to(CommandLine& command_line) {
 
 Terminal DrawingOptions::terminal() const {
   Terminal terminal = inspect_terminal(streams_);
-  const std::string color = color_.value_or("auto");
-  if (color != "auto" && color != "always" && color != "never") {
-    throw ConfigError(
-        {"--color", fmt::format("unknown value \"{}\"", color), "", choices_help(color, {"auto", "always", "never"})});
-  }
-  if (color != "auto") terminal.color = color == "always";
+  const std::size_t color = choice_of("--color", color_.value_or("auto"), {"auto", "always", "never"});
+  if (color != 0) terminal.color = color == 1;
   if (ascii_) terminal.ascii = true;
   constexpr int kNarrowest = 20;
   constexpr int kWidest = 10'000;

@@ -20,9 +20,6 @@
 
 namespace flopcast {
 
-/// The place of a flag's value among its choices. Throws ConfigError where it is none of them.
-std::size_t chosen_of(const std::string& flag, const std::string& word, const std::vector<std::string>& choices);
-
 /// "table, markdown, csv or json"
 std::string listed_formats();
 

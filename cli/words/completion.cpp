@@ -74,7 +74,7 @@ bool is_flag(const std::string& word) {
 std::vector<std::string> values_of_flag(const std::string& flag) {
   if (flag == "--format") return format_names();
   if (flag == "--color") return {"auto", "always", "never"};
-  if (flag == "--objective") return objective_names();
+  if (flag == "--objective") return names_of<Objective>();
   for (const JobKey& key : job_keys()) {
     const bool names_it = flag == fmt::format("--{}", key.field) ||
                           std::find(key.aliases.begin(), key.aliases.end(), flag) != key.aliases.end();
@@ -116,7 +116,7 @@ int print_candidates(const Arguments& typed, const std::string& current, const S
     if (words.empty()) print_words({std::string(entry.name)}, streams);
     if (words.empty() || entry.name != words.front()) continue;
     if (entry.name == "catalog" && words.size() == 1) {
-      for (const CatalogueKind kind : kAllCatalogueKinds) print_words({std::string(name_of(kind))}, streams);
+      print_words(names_of<CatalogueKind>(), streams);
       print_words({"schedules"}, streams);
     } else if (entry.name == "explain" && words.size() == 1) {
       for (const Explanation& explanation : read_explanations()) {

@@ -107,10 +107,7 @@ std::optional<std::string> offload_device(JsonReader& zero, const char* key, Imp
   auto section = zero.object(key);
   if (!section) return std::nullopt;
   const auto device = section->text("device");
-  const std::vector<std::string> names = {"none", "cpu", "nvme"};
-  if (device && std::find(names.begin(), names.end(), *device) == names.end()) {
-    section->fail("device", fmt::format("unknown value \"{}\"", *device), choices_help(*device, names));
-  }
+  section->choice("device", {"none", "cpu", "nvme"});
   judge_keys(*section, "deepspeed", imported);
   return device.value_or("none");
 }

@@ -85,10 +85,7 @@ void read_frozen_layers(JsonReader& object, ImportedJob& imported) {
 void read_stage(JsonReader& object, ImportedJob& imported) {
   const auto stage = object.text("stage");
   const auto loss = object.text("pref_loss");
-  const std::vector<std::string> losses = {"sigmoid", "hinge", "ipo", "kto_pair", "orpo", "simpo"};
-  if (loss && std::find(losses.begin(), losses.end(), *loss) == losses.end()) {
-    object.fail("pref_loss", fmt::format("unknown value \"{}\"", *loss), choices_help(*loss, losses));
-  }
+  object.choice("pref_loss", {"sigmoid", "hinge", "ipo", "kto_pair", "orpo", "simpo"});
   if (!stage || *stage == "sft" || *stage == "pt") return;
   const bool alone = loss && (*loss == "orpo" || *loss == "simpo");
   if (*stage == "dpo") {
@@ -228,10 +225,7 @@ void read_llama_factory_compute(JsonReader& object, const ImportContext& context
   if (!off && told)
     imported.notes.push_back("layout.recompute is full: LLaMA-Factory checkpoints every layer unless told not to");
   const auto attention = object.text("flash_attn");
-  const std::vector<std::string> names = {"auto", "disabled", "sdpa", "fa2", "fa3"};
-  if (attention && std::find(names.begin(), names.end(), *attention) == names.end()) {
-    object.fail("flash_attn", fmt::format("unknown value \"{}\"", *attention), choices_help(*attention, names));
-  }
+  object.choice("flash_attn", {"auto", "disabled", "sdpa", "fa2", "fa3"});
   if (attention)
     imported.put("training.attention", *attention == "disabled" ? "unfused" : "flash", object.place("flash_attn"));
   if (object.boolean("pure_bf16").value_or(false)) {

@@ -8,7 +8,7 @@
 
 #include "import/programs/foreign_keys.hpp"
 #include "import/programs/imported_job.hpp"
-#include "import/programs/launch_arguments.hpp"
+#include "import/programs/launch.hpp"
 
 namespace flopcast {
 

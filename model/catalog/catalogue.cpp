@@ -148,24 +148,6 @@ void collect_figures(const nlohmann::json& entry, const nlohmann::json& sources,
 
 }  // namespace
 
-std::string_view name_of(CatalogueKind kind) {
-  switch (kind) {
-    case CatalogueKind::kModels:
-      return "models";
-    case CatalogueKind::kDevices:
-      return "devices";
-    case CatalogueKind::kClusters:
-      return "clusters";
-    case CatalogueKind::kStacks:
-      return "stacks";
-    case CatalogueKind::kFailures:
-      return "failures";
-    case CatalogueKind::kNetworks:
-      return "networks";
-  }
-  return "";
-}
-
 std::vector<std::string> catalogue_names(CatalogueKind kind) {
   const std::string folder = std::string(name_of(kind)) + "/";
   constexpr std::string_view kSuffix = ".json";

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "model/enum_names.hpp"
+
 namespace flopcast {
 
 /// A file compiled into the program, so that flopcast finds its catalogue wherever it is copied, and in a browser.
@@ -19,12 +21,12 @@ const std::vector<EmbeddedFile>& embedded_catalogue();
 const std::vector<EmbeddedFile>& embedded_profiles();
 
 enum class CatalogueKind { kModels, kDevices, kClusters, kStacks, kFailures, kNetworks };
-inline constexpr CatalogueKind kAllCatalogueKinds[] = {CatalogueKind::kModels,   CatalogueKind::kDevices,
-                                                       CatalogueKind::kClusters, CatalogueKind::kStacks,
-                                                       CatalogueKind::kFailures, CatalogueKind::kNetworks};
 
-/// "models", "devices", …: the folder's name and the word of the command line.
-std::string_view name_of(CatalogueKind kind);
+/// The folder's name and the word of the command line.
+template <>
+struct EnumNames<CatalogueKind> {
+  static constexpr std::string_view kNames[] = {"models", "devices", "clusters", "stacks", "failures", "networks"};
+};
 /// The entries of a kind in alphabetical order.
 std::vector<std::string> catalogue_names(CatalogueKind kind);
 

@@ -1,4 +1,4 @@
-#include "model/job/mend.hpp"
+#include "model/job/rules.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

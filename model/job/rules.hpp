@@ -3,7 +3,9 @@
 #include <string_view>
 #include <vector>
 
+#include "model/config/object_reader.hpp"
 #include "model/job.hpp"
+#include "model/job/rules.hpp"
 
 namespace flopcast {
 
@@ -21,7 +23,7 @@ struct LayoutRule {
 std::vector<std::string_view> keys_of(const LayoutRule& rule);
 
 /// All rules, in the order in which they are asked: a rule may divide by what an earlier one has found to be valid.
-/// They read a layout that is settled (model/job/mend.hpp). A sentence that blames one key or another has several
+/// They read a layout that is settled (settle_layout, below). A sentence that blames one key or another has several
 /// rules.
 const std::vector<LayoutRule>& layout_rules();
 
@@ -63,5 +65,24 @@ struct UncutWidth {
   int parts = 0;
 };
 UncutWidth uncut_by_grid(const Transformer& model, const Layout& layout);
+
+/// The keys that a layout may leave to the others.
+struct GivenKeys {
+  bool dp = false;
+  bool global_batch_size = false;
+  bool shards = false;
+};
+
+/// Fills in what the layout leaves open: dp is what the other axes leave over, the batch follows from the accumulation
+/// (0: it is larger than kLargestBatch), and hsdp shards over the replicas of one node.
+void settle_layout(Job& job, const GivenKeys& given);
+
+/// The keys that the reader's layout gives.
+GivenKeys given_keys(const ObjectReader& reader);
+
+/// The complaint about a rule that the settled job breaks. Its help are the values that obey every rule: of the key to
+/// blame, and of each other key that the rule reads; where no key alone mends it, those of two together. The
+/// trial ends at a rule that would blame a key which the layout leaves open: values may break a rule behind it.
+[[noreturn]] void refuse_layout(const ObjectReader& reader, const Job& job, const LayoutRule& rule);
 
 }  // namespace flopcast

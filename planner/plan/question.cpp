@@ -13,8 +13,8 @@
 #include "model/config/object_reader.hpp"
 #include "model/hardware/network_fabric.hpp"
 #include "model/job/fields.hpp"
-#include "model/job/mend.hpp"
 #include "model/job/read_job.hpp"
+#include "model/job/rules.hpp"
 
 namespace flopcast {
 

@@ -11,11 +11,6 @@
 
 namespace flopcast {
 
-const std::vector<std::string>& objective_names() {
-  static const std::vector<std::string> names = {"time", "cost", "gpus", "energy"};
-  return names;
-}
-
 Score score_of(Objective objective, double time_s, int devices, double training_share) {
   const double clock_s = time_s / training_share;
   switch (objective) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "model/enum_names.hpp"
 #include "model/hardware/network_fabric.hpp"
 #include "model/job.hpp"
 #include "planner/bounds/bounds.hpp"
@@ -17,7 +18,10 @@ namespace flopcast {
 
 /// What the best layout is best at.
 enum class Objective { kTime, kCost, kGpus, kEnergy };
-const std::vector<std::string>& objective_names();  ///< "time", "cost", "gpus", "energy"
+template <>
+struct EnumNames<Objective> {
+  static constexpr std::string_view kNames[] = {"time", "cost", "gpus", "energy"};
+};
 
 /// What layouts are ordered by: the objective, then the time on the clock for one step: its time / the share of the
 /// clock that trains, which falls as GPUs are added (Goodput). Cost and energy of a step are taken as proportional to

@@ -12,7 +12,6 @@
 #include "base/text/error.hpp"
 #include "realrun/compute/cuda/gpu.hpp"
 #include "realrun/launch/launch.hpp"
-#include "realrun/launch/run_file.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/training/train.hpp"
 #include "realrun/transport/nccl/nccl_transport.hpp"

@@ -1,4 +1,3 @@
-#include "realrun/launch/launch.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +6,7 @@
 #include "base/host/guard.hpp"
 #include "base/text/error.hpp"
 #include "realrun/compute/host_device.hpp"
-#include "realrun/launch/run_file.hpp"
+#include "realrun/launch/launch.hpp"
 #include "realrun/training/train.hpp"
 #include "realrun/transport/mpi/mpi_transport.hpp"
 

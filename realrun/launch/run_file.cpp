@@ -1,4 +1,4 @@
-#include "realrun/launch/run_file.hpp"
+#include "realrun/launch/launch.hpp"
 
 #include <fmt/format.h>
 #include <sys/resource.h>

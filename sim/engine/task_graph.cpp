@@ -101,11 +101,6 @@ std::vector<Dependency> TaskGraph::dependencies_of(TaskId task) const {
   return std::vector<Dependency>(begin, begin + join.dependency_count);
 }
 
-CollectiveId TaskGraph::collective_of(TaskId task) const {
-  const Task& record = tasks_.at(task);
-  return record.cost == kJoin ? joins_[record.dependency].collective : kNone;
-}
-
 void TaskGraph::check() const {
   FLOPCAST_CHECK(!first_of_stream_.empty() && first_of_stream_.back() == task_count());
   for (TaskId task = 0; task < task_count(); ++task) {

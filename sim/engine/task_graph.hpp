@@ -98,7 +98,6 @@ class TaskGraph {
   Ticks duration_of(TaskId task) const;
   /// The dependencies of a task, however they are stored. For tests and reports; not for inner loops.
   std::vector<Dependency> dependencies_of(TaskId task) const;
-  CollectiveId collective_of(TaskId task) const;
   /// An upper bound of every start and end; negative when 64 bits might not hold it.
   Ticks horizon_bound() const;
   std::size_t bytes() const;

@@ -102,12 +102,11 @@ class TimelineReader {
   }
   // Values of an enumeration by their names.
   template <class Enumeration>
-  Enumeration named(const AnyJson& json, const char* key, std::size_t count) const {
+  Enumeration named(const AnyJson& json, const char* key) const {
     const std::string name = text(json, key);
-    for (std::size_t value = 0; value < count; ++value) {
-      if (name_of(static_cast<Enumeration>(value)) == name) return static_cast<Enumeration>(value);
-    }
-    fail(fmt::format("unknown name \"{}\"", name));
+    const std::optional<Enumeration> value = parse<Enumeration>(name);
+    if (!value) fail(fmt::format("unknown name \"{}\"", name));
+    return *value;
   }
   Action action(const AnyJson& json, const char* key) const {
     const std::string words = text(json, key);
@@ -132,8 +131,8 @@ class TimelineReader {
 
   Span read_span(const AnyJson& json) const {
     Span span;
-    span.kind = named<SpanKind>(json, "kind", kSpanKindCount);
-    span.stream = named<StreamKind>(json, "stream", kStreamKindCount);
+    span.kind = named<SpanKind>(json, "kind");
+    span.stream = named<StreamKind>(json, "stream");
     span.start = ticks(json, keys_.start);
     span.end = ticks(json, keys_.end);
     refuse_backwards(span.start, span.end, "a span ends before it starts");

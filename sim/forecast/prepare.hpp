@@ -10,7 +10,6 @@
 #include "model/job.hpp"
 #include "sim/forecast/result.hpp"
 #include "sim/metrics/metrics.hpp"
-#include "sim/program/order_period.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/request.hpp"
 #include "sim/schedules/catalogue.hpp"

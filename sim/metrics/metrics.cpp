@@ -87,11 +87,6 @@ const Transfer* AwaitedTransfers::find(const Action& action) const {
   return found != entries_.end() && found->key == wanted ? found->transfer : nullptr;
 }
 
-std::string_view name_of(BubbleCause cause) {
-  constexpr std::array<std::string_view, kBubbleCauses> kNames = {"warmup", "cooldown", "imbalance", "dependency"};
-  return kNames.at(static_cast<std::size_t>(cause));
-}
-
 namespace {
 
 constexpr std::size_t index_of(BubbleCause cause) {

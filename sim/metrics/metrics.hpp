@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/enum_names.hpp"
 #include "sim/program/program.hpp"
 #include "sim/program/request.hpp"
 #include "sim/schedules/catalogue.hpp"
@@ -43,9 +44,11 @@ class AwaitedTransfers {
 
 /// Why a rank did nothing.
 enum class BubbleCause { kWarmup, kCooldown, kImbalance, kDependency };
-inline constexpr std::size_t kBubbleCauses = 4;
-/// "warmup", "cooldown", "imbalance", "dependency".
-std::string_view name_of(BubbleCause cause);
+template <>
+struct EnumNames<BubbleCause> {
+  static constexpr std::string_view kNames[] = {"warmup", "cooldown", "imbalance", "dependency"};
+};
+inline constexpr std::size_t kBubbleCauses = std::size(EnumNames<BubbleCause>::kNames);
 
 /// What a rank did with the time from 0 to the makespan of all ranks. Every tick is counted once:
 ///   busy + exposed_pipeline + exposed_data_parallel + bubble = makespan.

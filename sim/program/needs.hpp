@@ -181,12 +181,6 @@ void replay(std::size_t ranks, Advance advance) {
   }
 }
 
-/// "flushed", "stashed", "vertical-sync", "double-buffered", "newest".
-std::string_view name_of(WeightPolicy policy);
-/// The inverse of name_of; nothing when the text names none.
-std::optional<WeightPolicy> parse_weight_policy(std::string_view text);
-const std::vector<std::string>& weight_policy_names();
-
 /// The weights of one stage over a run.
 struct StageVersions {
   std::vector<int> version;           ///< by microbatch: what its forward uses

@@ -1,4 +1,4 @@
-#include "sim/program/order_period.hpp"
+#include "sim/program/program.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -10,6 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "model/enum_names.hpp"
+#include "sim/program/program.hpp"
+
 namespace flopcast {
 
 /// The number of a rank, a stage, a chunk, a microbatch: `Kind` tells them apart. It reads as an int, but none is taken
@@ -144,6 +147,10 @@ struct Chain {
 ///   kNewest         forward and backward each take the stage's newest version, so that a microbatch's two passes
 ///                   differ (PipeMare, Yang et al. 1910.05124). One version, no stash.
 enum class WeightPolicy { kFlushed, kStashed, kVerticalSync, kDoubleBuffered, kNewest };
+template <>
+struct EnumNames<WeightPolicy> {
+  static constexpr std::string_view kNames[] = {"flushed", "stashed", "vertical-sync", "double-buffered", "newest"};
+};
 
 /// A schedule as data: which actions every pipeline rank executes, in which order. The simulator, CPU ranks and GPU
 /// ranks all execute the same Program.
@@ -223,5 +230,24 @@ std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, cons
 
 /// By rank.
 std::vector<RankActivations> held_activations(const Program& program);
+
+/// Another block of actions may be inserted behind the first `cut` actions of each rank: a program of more microbatches
+/// is one of fewer with so many blocks inserted, each the block before it with later microbatches, and with later
+/// microbatches behind the cut. The cut is consistent: what stands before it waits for nothing behind it.
+struct OrderPeriod {
+  int microbatches = 0;             ///< whole ones of all chains, that a block adds
+  std::vector<std::size_t> cut;     ///< by rank
+  std::vector<std::size_t> length;  ///< by rank, actions of a block
+  int blocks = 0;                   ///< before the cut, on every rank, each like the next with earlier microbatches
+  int reach = 0;  ///< what stands behind the cut waits for results of the last so many blocks, at most
+
+  /// The same of a program of that many microbatches, some blocks longer or shorter.
+  OrderPeriod of(int microbatches_before, int microbatches_after) const;
+};
+
+/// The period of which `more` has one block more than `fewer`; nothing where the two are not so related, and where the
+/// cut cannot be made consistent. That still larger programs go on alike is a property of the schedule (tested for all
+/// of the catalogue).
+std::optional<OrderPeriod> find_order_period(const Program& fewer, const Program& more);
 
 }  // namespace flopcast

@@ -7,22 +7,6 @@
 
 namespace flopcast {
 
-const std::vector<std::string>& weight_policy_names() {
-  static const std::vector<std::string> names = {"flushed", "stashed", "vertical-sync", "double-buffered", "newest"};
-  return names;
-}
-
-std::string_view name_of(WeightPolicy policy) {
-  return weight_policy_names().at(static_cast<std::size_t>(policy));
-}
-
-std::optional<WeightPolicy> parse_weight_policy(std::string_view text) {
-  const std::vector<std::string>& names = weight_policy_names();
-  const auto found = std::find(names.begin(), names.end(), text);
-  if (found == names.end()) return std::nullopt;
-  return static_cast<WeightPolicy>(found - names.begin());
-}
-
 int StageVersions::largest_delay() const {
   return delay.empty() ? 0 : *std::max_element(delay.begin(), delay.end());
 }

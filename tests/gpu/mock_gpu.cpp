@@ -15,7 +15,6 @@
 #include "realrun/compute/cuda/runtime.hpp"
 #include "realrun/launch/gpu_ranks.hpp"
 #include "realrun/launch/launch.hpp"
-#include "realrun/launch/run_file.hpp"
 #include "realrun/measure/measure_gpu.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 #include "realrun/training/train.hpp"

@@ -85,7 +85,7 @@ def distances(ours, theirs):
 
 
 def mix(values):
-    """splitmix64, as realrun/network/layer.cpp has it; an array of numpy.uint64, which overflows as it should."""
+    """splitmix64, as realrun/network/network.cpp has it; an array of numpy.uint64, which overflows as it should."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

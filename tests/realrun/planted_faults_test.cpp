@@ -19,8 +19,8 @@
 
 #include "base/host/files.hpp"
 #include "calibrate/verdict/verdict.hpp"
+#include "realrun/launch/launch.hpp"
 #include "realrun/launch/plan_from_job.hpp"
-#include "realrun/launch/run_file.hpp"
 #include "realrun/training/train.hpp"
 #include "tests/realrun/lossy_transport.hpp"
 #include "tests/unit/model/jobs.hpp"

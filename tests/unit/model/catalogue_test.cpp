@@ -55,7 +55,8 @@ TEST(Catalogue, EveryFigureHasASource) {
 }
 
 TEST(Catalogue, NamesAreFileNamesAndUnique) {
-  for (const CatalogueKind kind : kAllCatalogueKinds) {
+  for (const std::string& folder : names_of<CatalogueKind>()) {
+    const CatalogueKind kind = *parse<CatalogueKind>(folder);
     std::set<std::string> seen;
     ASSERT_FALSE(catalogue_names(kind).empty()) << name_of(kind);
     for (const std::string& name : catalogue_names(kind)) {
