@@ -310,7 +310,7 @@ std::optional<std::string> JobOptions::take_file_for(std::string_view field, con
   if (file_) files.insert(files.begin(), *file_);
   const auto last = std::find_if(files.rbegin(), files.rend(), is_value);
   if (last == files.rend()) return std::nullopt;
-  const std::string found = *last;
+  std::string found = *last;
   files.erase(std::next(last).base());
   file_.reset();
   if (!files.empty()) {

@@ -168,7 +168,7 @@ struct SegmentCount {
 /// four sizes, when times fall as sizes grow (a size at least four times as large that takes less than 70 % of the time
 /// belongs to a disturbed or mislabelled run), or when sixteen or more pairs of neighbours, at most a tenth apart in
 /// size, differ by more than 20 % in the median. `what` names the data in the complaint.
-MessageFit fit_message_curve(const std::string& what, const std::vector<MessagePoint>& points, SegmentCount count = {});
+MessageFit fit_message_curve(const std::string& what, const std::vector<MessagePoint>& given, SegmentCount count = {});
 
 struct GemmPoint {
   GemmShape shape;

@@ -4,27 +4,17 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
-#include <nlohmann/json.hpp>
-#include <set>
 #include <sstream>
 
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "import/programs/foreign_keys.hpp"
-#include "import/programs/imported_job.hpp"
+#include "import/programs/recipe_reader.hpp"
 #include "model/config/document.hpp"
 #include "model/units/quantity.hpp"
 
 namespace flopcast {
 
 namespace {
-
-struct Recipe {
-  std::string table;  ///< of KeyTable
-  std::string program;
-  nlohmann::json rules;
-};
 
 const std::vector<Recipe>& recipes() {
   static const std::vector<Recipe> all = [] {
@@ -39,9 +29,6 @@ const std::vector<Recipe>& recipes() {
   }();
   return all;
 }
-
-// Every value that is no object, by its path. GPT-NeoX writes some keys with dashes.
-using Leaves = std::map<std::string, nlohmann::json>;
 
 void collect(const nlohmann::json& values, const std::string& prefix, const KeyTable* table, Leaves& leaves) {
   for (const auto& item : values.items()) {
@@ -88,51 +75,32 @@ const Recipe* recipe_of(const nlohmann::json& values) {
   return nullptr;
 }
 
-class RecipeReader {
- public:
-  RecipeReader(const Recipe& recipe, const nlohmann::json& values, const std::string& file,
-               const ImportContext& context)
-      : recipe_(recipe), table_(KeyTable::of(recipe.table)), file_(file), context_(context) {
-    collect(values, "", &table_, leaves_);
-  }
+}  // namespace
 
-  ImportedJob read();
+std::vector<std::string> keys_in(const nlohmann::json& object) {
+  std::vector<std::string> keys;
+  for (const auto& item : object.items()) keys.push_back(item.key());
+  return keys;
+}
 
- private:
-  std::string place(const std::string& path) const { return fmt::format("{}:/{}", file_, path); }
-  [[noreturn]] void fail(const std::string& path, const std::string& problem, const std::string& help) const {
-    throw ConfigError({path, problem, place(path), help});
-  }
-  const nlohmann::json* rule(const char* group, const std::string& path) const;
-  bool read_leaf(const std::string& path, const nlohmann::json& value);
-  void read_choice(const std::string& path, const nlohmann::json& value, const nlohmann::json& choices);
-  void put_all(const nlohmann::json& fields, const std::string& path);
-  void read_any();
-  void read_full_precision();
-  std::string word_at(const std::string& path) const;
-  void read_named(const std::string& path, const nlohmann::json& value, const nlohmann::json& rule);
-  void read_shared_width();
-  void read_shards();
-  void read_named_model();
-  void read_replica_batch();
-  void read_replica_sizes();
-  const nlohmann::json* first_leaf(const nlohmann::json& paths, std::string& path) const;
-  void read_block();
-  void read_layer_choice();
-  void read_adapter();
-  void read_packing();
-  void read_preference();
-  int whole_leaf(const std::string& path, int otherwise) const;
-  void finish();
+RecipeReader::RecipeReader(const Recipe& recipe, const nlohmann::json& values, const std::string& file,
+                           const ImportContext& context)
+    : recipe_(recipe), table_(KeyTable::of(recipe.table)), file_(file), context_(context) {
+  collect(values, "", &table_, leaves_);
+}
 
-  const Recipe& recipe_;
-  const KeyTable& table_;
-  const std::string& file_;
-  const ImportContext& context_;
-  Leaves leaves_;
-  std::set<std::string> of_adapter_;  // read with the others of their kind, as is the key of packing
-  ImportedJob out_;
-};
+std::string RecipeReader::place(const std::string& path) const {
+  return fmt::format("{}:/{}", file_, path);
+}
+
+void RecipeReader::fail(const std::string& path, const std::string& problem, const std::string& help) const {
+  throw ConfigError({path, problem, place(path), help});
+}
+
+const nlohmann::json* RecipeReader::leaf(const nlohmann::json& path) const {
+  const auto found = leaves_.find(path.get<std::string>());
+  return found == leaves_.end() ? nullptr : &found->second;
+}
 
 const nlohmann::json* RecipeReader::rule(const char* group, const std::string& path) const {
   const auto rules = recipe_.rules.find(group);
@@ -151,11 +119,10 @@ void RecipeReader::put_all(const nlohmann::json& fields, const std::string& path
 }
 
 void RecipeReader::read_choice(const std::string& path, const nlohmann::json& value, const nlohmann::json& choices) {
-  const std::string word = lower_case(value.is_string() ? value.get<std::string>() : dumped(value));
+  const std::string word = lower_case(text_in(value));
   const auto choice = choices.find(word);
   if (choice == choices.end()) {
-    std::vector<std::string> names;
-    for (const auto& item : choices.items()) names.push_back(item.key());
+    const std::vector<std::string> names = keys_in(choices);
     fail(path, fmt::format("{} is not modelled", shown_value(value)), choices_help(word, names));
   }
   if (choice->is_string()) {
@@ -166,7 +133,7 @@ void RecipeReader::read_choice(const std::string& path, const nlohmann::json& va
 }
 
 void RecipeReader::read_named(const std::string& path, const nlohmann::json& value, const nlohmann::json& rule) {
-  const std::string text = lower_case(value.is_string() ? value.get<std::string>() : dumped(value));
+  const std::string text = lower_case(text_in(value));
   for (const nlohmann::json& known : rule.at("words")) {
     if (value.is_array() && value.empty()) return;
     if (text.find(known.at("word").get<std::string>()) == std::string::npos) continue;
@@ -241,10 +208,10 @@ void RecipeReader::read_any() {
     bool any = false;
     std::string where;
     for (const nlohmann::json& path : item.value()) {
-      const auto leaf = leaves_.find(path.get<std::string>());
-      if (leaf == leaves_.end() || !leaf->second.is_number()) continue;
-      any = any || leaf->second.get<double>() > 0.0;
-      where = place(leaf->first);
+      const nlohmann::json* value = leaf(path);
+      if (value == nullptr || !value->is_number()) continue;
+      any = any || value->get<double>() > 0.0;
+      where = place(path.get<std::string>());
     }
     if (!where.empty()) out_.put(item.key(), any, where);
   }
@@ -252,9 +219,8 @@ void RecipeReader::read_any() {
 
 // A value as a word in small letters, "" where the file has none.
 std::string RecipeReader::word_at(const std::string& path) const {
-  const auto leaf = leaves_.find(path);
-  if (leaf == leaves_.end()) return "";
-  return lower_case(leaf->second.is_string() ? leaf->second.get<std::string>() : dumped(leaf->second));
+  const nlohmann::json* value = leaf(path);
+  return value == nullptr ? "" : lower_case(text_in(*value));
 }
 
 // 16 bits that are switched off leave fp32. The rule "full_precision":
@@ -281,10 +247,10 @@ void RecipeReader::read_full_precision() {
 }
 
 int RecipeReader::whole_leaf(const std::string& path, int otherwise) const {
-  const auto leaf = leaves_.find(path);
-  const bool fits = leaf != leaves_.end() && leaf->second.is_number_integer() && leaf->second > 0 &&
-                    leaf->second <= std::numeric_limits<int>::max();
-  return fits ? leaf->second.get<int>() : otherwise;
+  const nlohmann::json* value = leaf(path);
+  const bool fits =
+      value != nullptr && value->is_number_integer() && *value > 0 && *value <= std::numeric_limits<int>::max();
+  return fits ? value->get<int>() : otherwise;
 }
 
 // GPT-NeoX shares the width that it is told among the matrices of a gated MLP, so that there are as many parameters as
@@ -294,12 +260,12 @@ void RecipeReader::read_shared_width() {
   const std::int64_t hidden = out_.whole("model.hidden");
   if (keys == recipe_.rules.end() || hidden == 0) return;
   const std::string told = keys->at("width").get<std::string>();
-  const auto factor = leaves_.find(keys->at("factor").get<std::string>());
+  const nlohmann::json* factor = leaf(keys->at("factor"));
   constexpr std::int64_t kUsualWidening = 4;
   std::int64_t width = kUsualWidening * hidden;
-  if (factor != leaves_.end() && factor->second.is_number() && factor->second > 0.0 && factor->second < 1e3)
-    width = static_cast<std::int64_t>(factor->second.get<double>() * static_cast<double>(hidden));
-  const bool given = leaves_.count(told) > 0 && leaves_.at(told).is_number_integer();
+  if (factor != nullptr && factor->is_number() && *factor > 0.0 && *factor < 1e3)
+    width = static_cast<std::int64_t>(factor->get<double>() * static_cast<double>(hidden));
+  const bool given = leaf(told) != nullptr && leaf(told)->is_number_integer();
   if (given) width = whole_leaf(told, 1);
   if (out_.job["model"].value("gated_mlp", false)) width = width * 2 / 3 / 2;
   const int multiple = whole_leaf(keys->at("multiple").get<std::string>(), 1);
@@ -315,13 +281,13 @@ void RecipeReader::read_shards() {
   const std::string replicas = keys->at("replicas").get<std::string>();
   const int sharded = whole_leaf(shards, 1);
   // Replicas of whole weights, where all that is not replicated is sharded unless told so.
-  const bool copies = sharded == 1 && leaves_.count(shards) > 0 && leaves_.at(shards) == 1;
+  const bool copies = sharded == 1 && leaf(shards) != nullptr && *leaf(shards) == 1;
   if (copies && whole_leaf(replicas, 1) > 1) out_.put("layout.data_parallel", "ddp", place(replicas));
   const bool asked = out_.has("layout.zero") || context_.has("layout.zero") || context_.has("layout.data_parallel");
   if (keys->contains("unsaid") && !copies && !asked) {
     const std::string unsaid = keys->at("unsaid").get<std::string>();
     out_.put("layout.data_parallel", unsaid, file_);
-    if (leaves_.count(shards) == 0) {
+    if (leaf(shards) == nullptr) {
       out_.notes.push_back(fmt::format("{}: layout.data_parallel is {}, {}'s where there are several GPUs", file_,
                                        unsaid, recipe_.program));
     }
@@ -344,8 +310,8 @@ void RecipeReader::read_shards() {
 const nlohmann::json* RecipeReader::first_leaf(const nlohmann::json& paths, std::string& path) const {
   for (const nlohmann::json& each : paths) {
     path = each.get<std::string>();
-    const auto leaf = leaves_.find(path);
-    if (leaf != leaves_.end() && !leaf->second.is_null()) return &leaf->second;
+    const nlohmann::json* value = leaf(each);
+    if (value != nullptr && !value->is_null()) return value;
   }
   return nullptr;
 }
@@ -355,16 +321,15 @@ void RecipeReader::read_named_model() {
   const auto keys = recipe_.rules.find("named_model");
   if (keys == recipe_.rules.end() || context_.has("model") || context_.has("model.layers")) return;
   const auto word_of = [this](const std::string& path) {
-    const auto leaf = leaves_.find(path);
-    return leaf != leaves_.end() && leaf->second.is_string() ? lower_case(leaf->second.get<std::string>()) : "";
+    const nlohmann::json* value = leaf(path);
+    return value != nullptr && value->is_string() ? lower_case(value->get<std::string>()) : "";
   };
   const std::string path = keys->at("size").get<std::string>();
   const std::string name = fmt::format("{} {}", word_of(keys->at("family").get<std::string>()), word_of(path));
   const nlohmann::json& models = keys->at("models");
   const auto model = models.find(name);
   if (model == models.end()) {
-    std::vector<std::string> names;
-    for (const auto& item : models.items()) names.push_back(item.key());
+    const std::vector<std::string> names = keys_in(models);
     fail(path, fmt::format("the sizes of \"{}\" are not known", name),
          choices_help(name, names) + "; or give --model NAME, or --model config.json");
   }
@@ -391,7 +356,7 @@ void RecipeReader::read_replica_batch() {
   const int stages = out_.has("layout.pp") ? out_.whole("layout.pp") : 1;
   const std::string number = keys->at("microbatches").get<std::string>();
   const std::string size = keys->at("microbatch").get<std::string>();
-  const bool by_number = leaves_.count(number) > 0 || leaves_.count("experimental/pipeline_parallel_degree") > 0;
+  const bool by_number = leaf(number) != nullptr || leaf("experimental/pipeline_parallel_degree") != nullptr;
   const int microbatches = stages == 1 ? 1
                            : by_number ? whole_leaf(number, stages)
                                        : std::max(1, sequences / whole_leaf(size, 1));
@@ -443,169 +408,13 @@ void RecipeReader::read_replica_sizes() {
   }
 }
 
-// The first of the rule's words that the text holds, the longest first.
-std::string word_inside(const std::string& text, const nlohmann::json& words) {
-  std::string longest;
-  for (const auto& item : words.items()) {
-    if (text.find(item.key()) != std::string::npos && item.key().size() > longest.size()) longest = item.key();
-  }
-  return longest;
-}
-
-// Adapters, or layers that are frozen. The rule "adapter" names the leaves that tell them:
-//   method   a text, with what its words stand for; without it any of "when" tells that there are adapters
-//   inside       the words are parts of the method's text, "…lora_llama3_8b", which tells more than them; none: no
-//   adapter rank alpha dropout targets layers modules double_quant    as in ForeignAdapter all mlp      booleans that
-//   add linears to the targets bits         leaves that tell bits: a number, or {leaf: bits} for booleans usual what
-//   the program takes for what is not told
-void RecipeReader::read_adapter() {
-  const auto rule = recipe_.rules.find("adapter");
-  if (rule == recipe_.rules.end()) return;
-  const auto leaf = [&](const char* role) -> const nlohmann::json* {
-    if (!rule->contains(role)) return nullptr;
-    const std::string path = rule->at(role).get<std::string>();
-    const auto found = leaves_.find(path);
-    if (found == leaves_.end()) return nullptr;
-    const bool read_again = role == std::string_view("method") && rule->value("inside", false);
-    if (!read_again) of_adapter_.insert(path);
-    return found->second.is_null() ? nullptr : &found->second;
-  };
-  const nlohmann::json usual = rule->value("usual", nlohmann::json::object());
-  const auto number = [&](const char* role) -> std::optional<double> {
-    const nlohmann::json* told = leaf(role);
-    if (told != nullptr && told->is_number()) return told->get<double>();
-    return usual.contains(role) ? std::optional(usual.at(role).get<double>()) : std::nullopt;
-  };
-  const auto is_on = [&](const char* role) {
-    const nlohmann::json* told = leaf(role);
-    return told != nullptr && *told == true;
-  };
-  ForeignAdapter adapter;
-  const nlohmann::json* method = leaf("method");
-  std::string path = rule->value("method", rule->value("when", std::string()));
-  std::string word = method != nullptr && method->is_string() ? lower_case(method->get<std::string>()) : "";
-  const nlohmann::json& words = rule->at("words");
-  if (rule->value("inside", false)) word = word_inside(word, words);
-  if (word.empty() && rule->contains("when") && is_on("when")) word = "lora";
-  adapter.place = place(path);
-  const std::optional<double> layers = number("layers");
-  if (const auto rank = number("rank")) adapter.rank = static_cast<int>(std::clamp(*rank, 1.0, 1e5));
-  adapter.alpha = number("alpha");
-  adapter.dropout = number("dropout");
-  adapter.targets_place = rule->contains("targets") ? place(rule->at("targets").get<std::string>()) : adapter.place;
-  nlohmann::json targets = usual.value("targets", nlohmann::json());
-  if (const nlohmann::json* told = leaf("targets")) targets = *told;
-  if (is_on("all")) targets = "all";
-  if (is_on("mlp") && targets.is_array()) targets.push_back("mlp");
-  adapter.targets = targets;
-  if (const nlohmann::json* modules = leaf("modules")) adapter.trains_tables = names_tables(*modules);
-  const nlohmann::json* twice = leaf("double_quant");
-  if (twice != nullptr && twice->is_boolean()) adapter.double_quant = twice->get<bool>();
-  if (!adapter.double_quant && usual.contains("double_quant")) adapter.double_quant = usual.at("double_quant");
-  const nlohmann::json all_bits = rule->value("bits", nlohmann::json::object());
-  for (const auto& item : all_bits.items()) {
-    const auto told = leaves_.find(item.key());
-    if (told == leaves_.end()) continue;
-    of_adapter_.insert(item.key());
-    if (told->second == true) adapter.bits = item.value().get<int>();
-    if (told->second.is_number_integer()) adapter.bits = told->second.get<int>();
-  }
-  if (word.empty()) return;
-  const auto known = words.find(word);
-  if (known == words.end()) {
-    std::vector<std::string> names;
-    for (const auto& item : words.items()) names.push_back(item.key());
-    fail(path, fmt::format("{} is not modelled", shown_value(word)), choices_help(word, names));
-  }
-  if (known->is_string()) {
-    fail(path, fmt::format("{} stands for {}, not modelled", shown_value(word), known->get<std::string>()),
-         "valid: full training, LoRA, QLoRA, frozen layers");
-  }
-  if (known->value("freeze", false)) {
-    put_frozen_layers(layers ? std::optional(static_cast<int>(*layers)) : std::nullopt, adapter.place, out_);
-    return;
-  }
-  if (adapter.bits == 0) adapter.bits = known->value("bits", 0);
-  put_adapter(adapter, out_);
-}
-
-// One loss may be several trainers': what is told of a trainer that has no reference decides. The rule "preference":
-//   loss         the leaf of the loss, or of a list of them
-//   methods      a method, or none for the loss of the next token, with the losses that are its
-//   usual        the method where the reference alone is told of
-//   precomputed  the leaf that tells whether the reference's answers are there already
-//   alone        leaves of a trainer without a reference, which is forecast as "alone_method"
-void RecipeReader::read_preference() {
-  const auto rule = recipe_.rules.find("preference");
-  if (rule == recipe_.rules.end()) return;
-  const auto leaf = [&](const std::string& path) -> const nlohmann::json* {
-    const auto found = leaves_.find(path);
-    if (found == leaves_.end()) return nullptr;
-    of_adapter_.insert(path);
-    return found->second.is_null() || found->second == "auto" ? nullptr : &found->second;
-  };
-  std::string method;
-  std::string where;
-  const std::string path = rule->at("loss").get<std::string>();
-  if (const nlohmann::json* told = leaf(path)) {
-    const bool several = told->is_array() && !told->empty();
-    const nlohmann::json& first = several ? told->front() : *told;
-    const std::string loss = lower_case(first.is_string() ? first.get<std::string>() : dumped(first));
-    bool known = false;
-    for (const auto& item : rule->at("methods").items()) {
-      std::istringstream losses(item.value().get<std::string>());
-      for (std::string word; losses >> word;) {
-        if (word != loss) continue;
-        known = true;
-        method = item.key();
-      }
-    }
-    where = place(path);
-    if (!known) {
-      out_.warn_of(path, where, fmt::format("{}; give --preference METHOD for one that is", shown_value(first)));
-    } else if (several && told->size() > 1) {
-      out_.warn_of(path, where, fmt::format("of several losses the first, {}, is forecast", loss));
-    }
-  }
-  for (const nlohmann::json& key : rule->at("alone")) {
-    const std::string alone = key.get<std::string>();
-    if (leaf(alone) == nullptr) continue;
-    method = rule->at("alone_method").get<std::string>();
-    where = place(alone);
-  }
-  const std::string precomputed = rule->at("precomputed").get<std::string>();
-  const nlohmann::json* there = leaf(precomputed);
-  if (there != nullptr && !there->is_boolean()) {
-    fail(precomputed, fmt::format("{} is no boolean", shown_value(*there)), "expected true or false");
-  }
-  const bool without_pass = there != nullptr && *there == true;
-  if (without_pass && method.empty() && leaf(path) == nullptr) {
-    method = rule->at("usual").get<std::string>();
-    where = place(precomputed);
-    out_.notes.push_back(fmt::format("{} is absent: {}, {}'s default", place(path), method, recipe_.program));
-  }
-  if (!method.empty()) out_.put("training.preference.method", method, where);
-  const bool learns = !method.empty() || context_.has("training.preference.method");
-  if (without_pass && learns) out_.put("training.preference.reference", false, place(precomputed));
-}
-
-// Samples of several lengths: packed in sequences where the key "packed" says so.
-void RecipeReader::read_packing() {
-  const auto keys = recipe_.rules.find("packing");
-  if (keys == recipe_.rules.end()) return;
-  const std::string path = keys->at("packed").get<std::string>();
-  const auto told = leaves_.find(path);
-  note_packing(told != leaves_.end() && told->second == true, keys->at("length").get<std::string>(), out_);
-  if (told != leaves_.end()) of_adapter_.insert(path);
-}
-
 // Attention and MLP side by side, with one norm where they share it.
 void RecipeReader::read_block() {
   const auto keys = recipe_.rules.find("parallel_block");
   if (keys == recipe_.rules.end()) return;
   const auto is_on = [this, &keys](const char* key) {
-    const auto leaf = leaves_.find(keys->at(key).get<std::string>());
-    return leaf != leaves_.end() && leaf->second == true;
+    const nlohmann::json* value = leaf(keys->at(key));
+    return value != nullptr && *value == true;
   };
   const std::string where = place(keys->at("parallel").get<std::string>());
   if (is_on("parallel")) out_.put("model.block", is_on("one_norm") ? "parallel_one_norm" : "parallel", where);
@@ -616,16 +425,14 @@ void RecipeReader::read_layer_choice() {
   const auto keys = recipe_.rules.find("recompute_choice");
   if (keys == recipe_.rules.end()) return;
   const std::string path = keys->at("choice").get<std::string>();
-  const auto leaf = leaves_.find(path);
-  const auto mode = leaves_.find(keys->at("mode").get<std::string>());
-  if (leaf == leaves_.end() || leaf->second == keys->at("by_operator")) return;
-  const std::string text = leaf->second.is_string() ? leaf->second.get<std::string>() : leaf->second.dump();
-  const auto every = parse_whole(text);
+  const nlohmann::json* choice = leaf(path);
+  const nlohmann::json* mode = leaf(keys->at("mode"));
+  if (choice == nullptr || *choice == keys->at("by_operator")) return;
+  const auto every = parse_whole(text_in(*choice));
   if (!every || *every < 1 || *every > std::numeric_limits<int>::max()) {
-    fail(path, fmt::format("{} is neither op nor a number of layers", shown_value(leaf->second)),
-         "such as \"op\" or \"2\"");
+    fail(path, fmt::format("{} is neither op nor a number of layers", shown_value(*choice)), "such as \"op\" or \"2\"");
   }
-  if (mode == leaves_.end() || mode->second != keys->at("selective")) return;
+  if (mode == nullptr || *mode != keys->at("selective")) return;
   out_.put("layout.recompute", "full", place(path));
   out_.put("layout.recompute_every", static_cast<int>(*every), place(path));
 }
@@ -686,11 +493,7 @@ ImportedJob RecipeReader::read() {
       continue;
     }
     const bool by_path = table_.find(path) != nullptr;
-    judge.judge(by_path ? path : leaf,
-                silent              ? "null"
-                : value.is_string() ? value.get<std::string>()
-                                    : dumped(value),
-                path, place(path));
+    judge.judge(by_path ? path : leaf, silent ? "null" : text_in(value), path, place(path));
   }
   read_any();
   read_full_precision();
@@ -705,6 +508,8 @@ ImportedJob RecipeReader::read() {
   finish();
   return std::move(out_);
 }
+
+namespace {
 
 bool is_recipe(const ForeignFile& file) {
   if (file.is_object()) return recipe_of(file.values()) != nullptr;

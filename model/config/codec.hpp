@@ -71,6 +71,8 @@ struct Field : FieldInfo {
   /// Null JSON where there is no value. Null for keys that the struct does not keep.
   OrderedJsonValue (*write)(const FieldInfo& field, const Owner& owner) = nullptr;
   void (*copy)(const Owner& from, Owner& to) = nullptr;
+
+  const FieldInfo& info() const { return *this; }
 };
 template <class Owner>
 using Fields = std::vector<Field<Owner>>;
@@ -179,7 +181,7 @@ struct Entry {
     if constexpr (std::is_same_v<Owner, Other>) {
       return field;
     } else {
-      return Field<Other>{field};
+      return Field<Other>{field.info()};
     }
   }
   // NOLINTEND(google-explicit-constructor, hicpp-explicit-conversions)

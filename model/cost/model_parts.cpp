@@ -237,7 +237,7 @@ bool lacks(const std::array<int, kLayerStates>& layers, const std::array<Block, 
 // Returns the parts kept in `shared`, completed first if `lacking`. Without `shared` or a key all parts are priced.
 template <class Parts, class Lacking, class Complete>
 std::shared_ptr<const Parts> parts_of(SharedPrices* shared, const std::optional<SharedPrices::Key>& key,
-                                     const Lacking& lacking, const Complete& complete) {
+                                      const Lacking& lacking, const Complete& complete) {
   const bool keeps = shared != nullptr && key;
   std::shared_ptr<const Parts> known = keeps ? shared->find<Parts>(*key) : nullptr;
   if (known != nullptr && !lacking(*known)) return known;

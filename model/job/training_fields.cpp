@@ -173,11 +173,12 @@ const Fields<Training>& training_fields() {
     for (Field<Training>& field : all) {
       if (field.key == "optimizer_rank") field.write = &write_optimizer_rank;
     }
-    for (FieldInfo field : software_fields()) {
+    for (const Field<Stack>& setting : software_fields()) {
+      Field<Training> field{setting.info()};
       field.kept = false;
       field.fallback = nullptr;
       field.otherwise = "the stack's";
-      all.push_back({field});
+      all.push_back(field);
     }
     return all;
   }();

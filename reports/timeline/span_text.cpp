@@ -105,6 +105,44 @@ std::string version_words(int shade, int newest) {
   return newest >= last_named + kVersionShades ? words + " …" : words;
 }
 
+std::string span_tooltip(const Span& span, int slices, const WeightTrack* weights, const DisplayUnit& unit) {
+  std::string text(name_of(span.kind));
+  if (names_an_action(span.kind)) {
+    text += fmt::format(" of {}, stage {}", unit_words(span.action, slices), span.action.stage);
+  }
+  if (weights != nullptr && is_action(span.kind))
+    text += fmt::format(", weights of version {}", weights->version(span));
+  return text + fmt::format("\nstart {}, duration {}", time_text(static_cast<double>(span.start), unit, 6),
+                            time_text(static_cast<double>(span.end - span.start), unit, 6));
+}
+
+std::string label_of(const Span& span, int slices, bool letters) {
+  if (!is_action(span.kind)) return std::string(1, letter_of(span.kind));
+  const std::string number = number_text(span.action, slices);
+  return letters ? letter_of(span.kind) + number : number;
+}
+
+double label_width(std::string_view label, double size) {
+  const auto share = [](char letter) {
+    switch (letter) {
+      case 'W':
+        return 0.95;
+      case 'I':
+      case '.':
+        return 0.28;
+      case 'F':
+        return 0.62;
+      case 'B':
+        return 0.68;
+      default:
+        return kLetterShare;
+    }
+  };
+  double width = 0.0;
+  for (const char letter : label) width += share(letter);
+  return width * size + 1.5;
+}
+
 std::vector<SpanKind> kinds_present(const Timeline& timeline) {
   std::set<SpanKind> kinds;
   each_span(timeline, [&](const Span& span) { kinds.insert(span.kind); });

@@ -21,7 +21,6 @@ namespace flopcast {
 namespace {
 
 constexpr double kLegendEntry = 11.0;  // side of a legend square
-constexpr double kLetterShare = 0.56;  // of a text's size, the mean letter of Helvetica
 
 /// Sizes in pixels; x of a time is left + ticks * per_tick.
 struct RowGeometry {
@@ -112,45 +111,6 @@ class NarrowSpans {
   std::map<Style, double> shares_;
   std::map<Style, std::vector<Box>> paths_;
 };
-
-std::string tooltip(const Span& span, int slices, const WeightTrack* weights, const DisplayUnit& unit) {
-  std::string text(name_of(span.kind));
-  if (names_an_action(span.kind)) {
-    text += fmt::format(" of {}, stage {}", unit_words(span.action, slices), span.action.stage);
-  }
-  if (weights != nullptr && is_action(span.kind))
-    text += fmt::format(", weights of version {}", weights->version(span));
-  return text + fmt::format("\nstart {}, duration {}", time_text(static_cast<double>(span.start), unit, 6),
-                            time_text(static_cast<double>(span.end - span.start), unit, 6));
-}
-
-std::string label_of(const Span& span, int slices, bool letters) {
-  if (!is_action(span.kind)) return std::string(1, letter_of(span.kind));
-  const std::string number = number_text(span.action, slices);
-  return letters ? letter_of(span.kind) + number : number;
-}
-
-/// Of a label, in its size: Helvetica's figures and capitals, a W of which is three times an I.
-double label_width(std::string_view label, double size) {
-  const auto share = [](char letter) {
-    switch (letter) {
-      case 'W':
-        return 0.95;
-      case 'I':
-      case '.':
-        return 0.28;
-      case 'F':
-        return 0.62;
-      case 'B':
-        return 0.68;
-      default:
-        return kLetterShare;
-    }
-  };
-  double width = 0.0;
-  for (const char letter : label) width += share(letter);
-  return width * size + 1.5;
-}
 
 /// Letter and number where the widest of a kind fits into its narrowest rectangle, else numbers, in the largest size
 /// that does; where not even the smallest does, numbers wherever one fits.
@@ -301,7 +261,8 @@ void draw_rank(Canvas& canvas, const Timeline& timeline, std::size_t rank, const
       narrow.add(boxes[i], style);
       continue;
     }
-    draw_box(canvas, tooltip(spans[i], slices, timeline.weights ? &*timeline.weights : nullptr, unit), boxes[i], style);
+    draw_box(canvas, span_tooltip(spans[i], slices, timeline.weights ? &*timeline.weights : nullptr, unit), boxes[i],
+             style);
     const auto found = styles.find(style);
     const LabelStyle label = found != styles.end()                   ? found->second
                              : boxes[i].height * 0.8 < kSmallestText ? LabelStyle{}

@@ -63,6 +63,15 @@ DisplayUnit display_unit(const Timeline& timeline, Ticks largest);
 /// "3.1 ms", "33": rounded to `digits` significant digits, never in scientific notation, no trailing zeros.
 std::string time_text(double ticks, const DisplayUnit& unit, int digits = 4);
 
+/// The mean width of a letter of Helvetica, as a share of the text's size.
+inline constexpr double kLetterShare = 0.56;
+/// The width in pixels of a label of figures and capitals, in Helvetica.
+double label_width(std::string_view label, double size);
+/// "2" or, with letters, "F2" for an action; the letter alone for other spans.
+std::string label_of(const Span& span, int slices, bool letters);
+/// A span's kind, place, start and duration. `weights` may be null.
+std::string span_tooltip(const Span& span, int slices, const WeightTrack* weights, const DisplayUnit& unit);
+
 /// Share of ranks · makespan in which a rank's compute stream runs nothing; 0 for an empty timeline.
 double idle_share(const Timeline& timeline);
 

@@ -43,7 +43,7 @@ nlohmann::json figures_for_comparisons(const nlohmann::json& json, const FieldIn
   for (const FieldInfo* field : fields) {
     if ((field->needed_by & kComparison) == 0) continue;
     const std::string key(field->key);
-    const std::string here = place + "/" + key;
+    const std::string here = fmt::format("{}/{}", place, key);
     const nlohmann::json value = json.is_object() ? json.value(key, nlohmann::json()) : nlohmann::json();
     if (field->kind == FieldKind::kObject) {
       figures[key] = figures_for_comparisons(value, field->parts(), here, file);

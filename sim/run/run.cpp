@@ -584,18 +584,6 @@ class DrawnRun {
 
 }  // namespace
 
-std::string RunCase::account_name(std::size_t account) const {
-  if (account < causes.size()) return causes[account].name;
-  static constexpr const char* kOthers[] = {"checkpoints", "slow phases", "slow nodes", "maintenance"};
-  return kOthers[account - causes.size()];
-}
-
-Nanoseconds RunOutcome::lost_in(RunPhase phase) const {
-  Nanoseconds sum = 0;
-  for (const auto& account : lost) sum += account[static_cast<std::size_t>(phase)];
-  return sum;
-}
-
 RunOutcome simulate_run(const RunCase& run, int seed, int number, std::vector<RunSpan>* life) {
   FLOPCAST_CHECK(run.steps >= 1 && run.step >= 1 && run.steps <= kNever / run.step);
   return DrawnRun(run, seed, number, life).play();

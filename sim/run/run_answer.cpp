@@ -363,4 +363,10 @@ std::optional<RunLife> add_run(Forecast& forecast, WithOptions with_options) {
   return life;
 }
 
+Nanoseconds RunOutcome::lost_in(RunPhase phase) const {
+  Nanoseconds sum = 0;
+  for (const auto& account : lost) sum += account[static_cast<std::size_t>(phase)];
+  return sum;
+}
+
 }  // namespace flopcast

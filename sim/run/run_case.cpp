@@ -420,4 +420,10 @@ RunCase run_case_of(const Forecast& forecast) {
   return run;
 }
 
+std::string RunCase::account_name(std::size_t account) const {
+  if (account < causes.size()) return causes[account].name;
+  static constexpr const char* kOthers[] = {"checkpoints", "slow phases", "slow nodes", "maintenance"};
+  return kOthers[account - causes.size()];
+}
+
 }  // namespace flopcast

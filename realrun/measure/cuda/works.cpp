@@ -217,7 +217,7 @@ QueueOnce attention_work(const SampleKey& key, const Workplace& place) {
   const std::size_t back = forward ? 0 : 1;  // what only the backward pass has
   const Rotation buffers(place.lane, place.cache_bytes,
                          {3 * tensor, tensor, heads, back * tensor, back * heads, back * 3 * tensor});
-  const auto run_forward = [=, stream = place.lane.stream](int round) {
+  auto run_forward = [=, stream = place.lane.stream](int round) {
     const auto [qkv, output, logsumexp, dy, projection, dqkv] = buffers.of<6>(round);
     attention(qkv, output, logsumexp, size, stream);
   };
