@@ -22,7 +22,9 @@ const std::vector<QuestionInfo>& questions() {
     std::vector<QuestionInfo> list = {plan_question(),          simulate_question(),     memory_question(),
                                       compare_question(),       sweep_question(),        timeline_question(),
                                       network_flows_question(), network_show_question(), partition_question(),
-                                      catalog_question(),       convert_question(),      explain_question()};
+                                      catalog_question(),       convert_question(),      explain_question(),
+                                      calibrate_question(),     fit_question(),          validate_question(),
+                                      run_question(),           report_question()};
     for (QuestionInfo& one : schedule_questions()) list.push_back(std::move(one));
     return list;
   }();

@@ -42,6 +42,7 @@ struct Answer {
 
   std::function<void()> finish = {};  ///< after it is printed: warnings, and a NegativeAnswer where the answer is no
   std::function<void()> done = {};    ///< when all is written
+  int exit_code = 0;                  ///< of a program that has reported what went wrong
 };
 
 /// How a question is asked.
@@ -54,6 +55,8 @@ struct Context {
   std::string command;              ///< as it was typed; may be empty
   std::optional<std::string> file;  ///< that the answer goes to
   const Crew* crew = nullptr;       ///< the processes that answer together; null: this one alone
+  std::optional<std::string> figure_file;
+  std::optional<std::string> page_file;
   bool has_figure = false;
   bool has_page = false;
   bool has_trace = false;
@@ -122,20 +125,25 @@ class EmitOption {
 /// There must be a life to draw: throws ConfigError, naming --life.
 void require_life(const std::optional<RunLife>& life, const Forecast& forecast);
 
+QuestionInfo calibrate_question();
 QuestionInfo catalog_question();
 QuestionInfo compare_question();
 QuestionInfo convert_question();
 QuestionInfo explain_question();
+QuestionInfo fit_question();
 QuestionInfo memory_question();
 QuestionInfo network_flows_question();
 QuestionInfo network_show_question();
 QuestionInfo partition_question();
 QuestionInfo plan_question();
 QuestionInfo schedule_compare_question();
+QuestionInfo report_question();
+QuestionInfo run_question();
 std::vector<QuestionInfo> schedule_questions();
 QuestionInfo schedule_simulate_question();
 QuestionInfo simulate_question();
 QuestionInfo sweep_question();
 QuestionInfo timeline_question();
+QuestionInfo validate_question();
 
 }  // namespace flopcast

@@ -66,7 +66,9 @@ class ValuesForm final : public Form {
     add(name, callback);
   }
   const std::string* input() const override { return &asked_.input.text; }
-  void place_output(const OutputForm& /*output*/) override { add_option("--output", output_, "FILE", ""); }
+  void place_output(const OutputForm& output) override {
+    if (output.inputs != OutputInputs::kFormat) add_option("--output", output_, "FILE", "");
+  }
   void place_figure(const std::string& help) override { figure_.add_to(*this, help); }
   void place_page(const std::string& help) override { add_output("--html", page_, help, Dash::kIsNoFile); }
   void place_trace(const std::string& help) override { add_output("--trace", trace_, help, Dash::kIsNoFile); }
@@ -76,6 +78,8 @@ class ValuesForm final : public Form {
     figure_.check();
     context.has_figure = context.has_figure || figure_.file();
     context.has_page = page_.has_value();
+    context.figure_file = figure_.file();
+    context.page_file = page_;
     context.has_trace = trace_.has_value();
   }
   // The files that keys name.

@@ -28,7 +28,7 @@ std::string overview(const std::string& program, const std::string& description,
 CommandEntry command_of(const QuestionInfo& question, std::size_t skipped = 0) {
   return {std::string(question.name.substr(skipped)), question.summary,
           [&question](const Arguments& arguments, const Streams& streams) {
-            return run_question(question, arguments, streams);
+            return answer_arguments(question, arguments, streams);
           }};
 }
 
@@ -61,12 +61,12 @@ const std::vector<CommandEntry>& commands() {
       group_of("schedule", "list, show, check, simulate and export pipeline schedules",
                "Pipeline schedules by themselves, without a model."),
       group_of("network", "transfers that share links, and when they end", "Links that several transfers share."),
-      {"calibrate", "a device profile out of measurements; measure this machine", run_calibrate},
-      {"fit", "constants of device, links and software out of training steps of your own", run_fit},
+      asks("calibrate"),
+      asks("fit"),
       asks("partition"),
-      {"validate", "forecast against measured steps: an error table that hides no row", run_validate},
-      {"run", "train for real on this machine, forecast beside measurement", run_run},
-      {"report", "one HTML file of results, to look at and to send", run_report},
+      asks("validate"),
+      asks("run"),
+      asks("report"),
       asks("catalog"),
       asks("convert"),
       asks("explain"),

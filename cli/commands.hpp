@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/host/command_line.hpp"
-#include "calibrate/runs/fit_runs.hpp"
 
 namespace flopcast {
 
@@ -26,11 +25,6 @@ struct CommandEntry {
 /// The program's commands.
 const std::vector<CommandEntry>& commands();
 
-int run_validate(const Arguments& arguments, const Streams& streams);
-int run_run(const Arguments& arguments, const Streams& streams);
-int run_report(const Arguments& arguments, const Streams& streams);
-int run_calibrate(const Arguments& arguments, const Streams& streams);
-int run_fit(const Arguments& arguments, const Streams& streams);
 int run_completion(const Arguments& arguments, const Streams& streams);
 
 /// The compiler and the libraries that the program was built of, with versions, licences and Debian packages: lines of
@@ -44,10 +38,5 @@ int run_program(const Arguments& arguments, const Streams& streams);
 /// `program` is what the user typed before: "flopcast", "flopcast schedule".
 int dispatch(const std::string& program, const std::string& description, const std::vector<CommandEntry>& entries,
              const Arguments& arguments, const Streams& streams);
-
-/// The rows of a JSON file of one's own runs, {"id", "job", "measured", "date"}, with their jobs read: "job" is a job
-/// or a path beside the file; "measured" tells iteration_s or a rate, or names a training "log" beside the file; a row
-/// as published measurements have it is mapped as they are. Throws ConfigError with file and row.
-std::vector<OwnRun> read_own_runs(const std::string& file);
 
 }  // namespace flopcast

@@ -24,11 +24,11 @@ int run(const flopcast::Arguments& arguments, const flopcast::Crew& crew, const 
   const std::vector<flopcast::CommandEntry> entries = {
       {"plan", "flopcast plan, its cluster sizes shared among the ranks",
        [&](const flopcast::Arguments& rest, const flopcast::Streams& shown) {
-         return run_question(flopcast::question_named("plan"), rest, shown, &crew);
+         return answer_arguments(flopcast::question_named("plan"), rest, shown, &crew);
        }},
       {"sweep", "flopcast sweep, its rows shared among the ranks",
        [&](const flopcast::Arguments& rest, const flopcast::Streams& shown) {
-         return run_question(flopcast::question_named("sweep"), rest, shown, &crew);
+         return answer_arguments(flopcast::question_named("sweep"), rest, shown, &crew);
        }}};
   const auto wants_help = [](const std::string& word) { return word == "--help" || word == "-h" || word == "help"; };
   const bool helps = std::any_of(arguments.begin(), arguments.end(), wants_help);

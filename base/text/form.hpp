@@ -10,8 +10,12 @@ namespace flopcast {
 /// What "-" is in the place of a file to be written: standard output, or nothing that can be written.
 enum class Dash { kIsStandardOutput, kIsNoFile };
 
+/// Which inputs a form adds for an answer: both, or one where the question has the other under its own name.
+enum class OutputInputs { kFormatAndFile, kFormat, kFile };
+
 /// How a question's answer is printed.
 struct OutputForm {
+  OutputInputs inputs = OutputInputs::kFormatAndFile;
   bool format_by_ending = false;  ///< the ending of -o's file names a format that is not given
   std::string formats = {};       ///< the help of --format; empty: all formats
 };

@@ -409,6 +409,11 @@ Shows shown_by(Format format) {
   return formats()[static_cast<std::size_t>(format)].shows;
 }
 
+std::string listed_formats() {
+  const std::vector<std::string> names = format_names();
+  return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
+}
+
 std::vector<std::string> format_names() {
   std::vector<std::string> names;
   for (const FormatInfo& info : formats()) names.emplace_back(info.name);

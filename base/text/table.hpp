@@ -26,6 +26,8 @@ const std::vector<FormatInfo>& formats();
 Shows shown_by(Format format);
 /// "table", "markdown", "latex", "csv", "json"
 std::vector<std::string> format_names();
+/// "table, markdown, csv or json", for help texts.
+std::string listed_formats();
 /// By its name; throws ConfigError (field "--format") when there is none.
 Format parse_format(std::string_view text);
 

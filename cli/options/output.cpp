@@ -16,16 +16,15 @@
 
 namespace flopcast {
 
-std::string listed_formats() {
-  const std::vector<std::string> names = format_names();
-  return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
-}
-
-void OutputOptions::add_to(CommandLine& command_line, const std::string& formats) {
+void OutputOptions::add_to(CommandLine& command_line, const OutputForm& form) {
   streams_ = command_line.streams();
-  command_line.begin_group("Output");
-  command_line.add_option("--format", format_, "FORMAT", formats.empty() ? listed_formats() : formats);
-  command_line.add_output("-o,--output", file_, "write there instead of to standard output", Dash::kIsStandardOutput);
+  if (form.inputs != OutputInputs::kFormat) command_line.begin_group("Output");
+  if (form.inputs != OutputInputs::kFile) {
+    command_line.add_option("--format", format_, "FORMAT", form.formats.empty() ? listed_formats() : form.formats);
+  }
+  if (form.inputs != OutputInputs::kFormat) {
+    command_line.add_output("-o,--output", file_, "write there instead of to standard output", Dash::kIsStandardOutput);
+  }
 }
 
 Format OutputOptions::format() const {
@@ -53,27 +52,6 @@ void OutputOptions::write(const std::string& text) const {
   write_output(streams_, file_.value_or(""), text);
 }
 
-void OutputOptions::write(const std::vector<Table>& tables) const {
-  write(tables, format());
-}
-
-void OutputOptions::write(const std::vector<Table>& tables, Format format) const {
-  std::string text;
-  for (const Table& table : tables) text += (text.empty() ? "" : "\n") + write_table(table, format, style());
-  write(text);
-}
-
-void OutputOptions::write(const Answer& answer, Format format) const {
-  const Shows shown = shown_by(format);
-  if (shown == Shows::kValues && answer.json) {
-    write(answer.json());
-  } else if (shown == Shows::kRows && answer.rows) {
-    write({answer.rows()}, format);
-  } else {
-    write(answer.tables(), format);
-  }
-}
-
 void DrawingOptions::add_to(CommandLine& command_line) {
   streams_ = command_line.streams();
   command_line.add_option("--color", color_, "WHEN", "auto (a terminal without NO_COLOR), always or never");
@@ -94,53 +72,6 @@ Terminal DrawingOptions::terminal() const {
   }
   if (width_) terminal.width = *width_;
   return terminal;
-}
-
-void PageOption::add_to(CommandLine& command_line) {
-  command_line_ = &command_line;
-  command_line.add_output("--html", file_, "write a report to look at and to send: one file, loads nothing");
-}
-
-void PageOption::write(const std::string& title, const std::string& question, const std::string& answer,
-                       const PageParts& parts,
-                       const std::vector<std::pair<std::string, const Forecast*>>& forecasts) const {
-  PageInfo info;
-  info.title = title;
-  info.tool = tool_text();
-  info.question = question;
-  info.answer = answer;
-  info.command = command_line_->typed();
-  write_file(*file_, forecasts_page(info, forecasts, parts));
-}
-
-SvgOptions TimelineFiles::svg_options() const {
-  SvgOptions options;
-  static_cast<FigureStyle&>(options) = figure_.style();
-  return options;
-}
-
-void TimelineFiles::add_to(CommandLine& command_line) {
-  figure_.add_to(command_line, "write the timeline as a figure");
-  command_line.add_output("--html", html_, "write a report to look at: one file, loads nothing");
-  command_line.add_output("--trace", trace_, "write the timeline as a trace for ui.perfetto.dev");
-}
-
-void TimelineFiles::check(bool drawn) const {
-  figure_.check(drawn);
-}
-
-void TimelineFiles::write(const RunComparison& run) const {
-  const Timeline& forecast = run.forecast.drawn;
-  const Timeline& measured = run.measured.drawn;
-  if (figure_.file()) figure_.write(write_svg(std::vector<Timeline>{forecast, measured}, svg_options()));
-  if (html_) {
-    write_file(*html_, run_page({"", tool_text(), ""}, run));
-  }
-  if (!trace_) return;
-  TraceOptions options;
-  options.other_data = {{"tool", tool_text()}};
-  if (!run.conditions.empty()) options.other_data.push_back({"conditions", run.conditions});
-  write_file(*trace_, write_chrome_trace(measured, options));
 }
 
 }  // namespace flopcast

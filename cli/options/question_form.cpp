@@ -12,7 +12,7 @@ QuestionForm::QuestionForm(const Streams& streams, const QuestionInfo& question)
 
 void QuestionForm::place_output(const OutputForm& output) {
   format_by_ending_ = output.format_by_ending;
-  output_.add_to(*this, output.formats);
+  output_.add_to(*this, output);
 }
 
 void QuestionForm::place_drawing() {
@@ -48,6 +48,8 @@ Context QuestionForm::context() const {
   context.pieces = [this] { return output_.pieces(); };
   context.has_figure = figure_.file().has_value();
   context.has_page = page_.has_value();
+  context.figure_file = figure_.file();
+  context.page_file = page_;
   context.has_trace = trace_.has_value();
   bool others = false;
   for (const auto& [flag, file] : figures_) {
@@ -78,16 +80,17 @@ void QuestionForm::show(const Answer& answer, const Context& context) const {
   if (answer.done) answer.done();
 }
 
-int run_question(const QuestionInfo& question, const std::vector<std::string>& arguments, const Streams& streams,
-                 const Crew* crew) {
+int answer_arguments(const QuestionInfo& question, const std::vector<std::string>& arguments, const Streams& streams,
+                     const Crew* crew) {
   const std::unique_ptr<Question> asked = question.make();
   QuestionForm form(streams, question);
   asked->declare(form);
   if (!form.parse(arguments)) return 0;
   Context context = form.context();
   context.crew = crew;
-  form.show(asked->ask(context), context);
-  return 0;
+  const Answer answer = asked->ask(context);
+  form.show(answer, context);
+  return answer.exit_code;
 }
 
 }  // namespace flopcast

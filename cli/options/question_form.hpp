@@ -40,8 +40,9 @@ class QuestionForm final : public CommandLine {
   std::vector<std::pair<std::string, const std::optional<std::string>*>> figures_;  // flag and file
 };
 
-/// Asks a question of the command line's arguments, and shows the answer. `crew`: the processes that answer together.
-int run_question(const QuestionInfo& question, const std::vector<std::string>& arguments, const Streams& streams,
-                 const Crew* crew = nullptr);
+/// Asks a question with the command line's arguments, shows the answer and returns the exit code. `crew`: the processes
+/// that answer together.
+int answer_arguments(const QuestionInfo& question, const std::vector<std::string>& arguments, const Streams& streams,
+                     const Crew* crew = nullptr);
 
 }  // namespace flopcast

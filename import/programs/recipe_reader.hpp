@@ -3,7 +3,6 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,11 +16,11 @@ namespace flopcast {
 struct Recipe {
   std::string table;  ///< of KeyTable
   std::string program;
-  nlohmann::json rules;
+  JsonValue rules;
 };
 
 /// Every value that is not an object, by its path. GPT-NeoX writes some keys with dashes.
-using Leaves = std::map<std::string, nlohmann::json>;
+using Leaves = std::map<std::string, JsonValue>;
 
 class RecipeReader {
  public:
@@ -66,9 +65,7 @@ class RecipeReader {
 };
 
 /// A value's text; of one that is not text, its JSON.
-inline std::string text_in(const nlohmann::json& value) {
-  return value.is_string() ? value.get<std::string>() : dumped(value);
-}
+std::string text_in(const nlohmann::json& value);
 std::vector<std::string> keys_in(const nlohmann::json& object);
 
 }  // namespace flopcast

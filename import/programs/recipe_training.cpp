@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/text/error.hpp"
@@ -32,8 +33,8 @@ std::string word_inside(const std::string& text, const nlohmann::json& words) {
 //   usual      the program's defaults
 // and rank, alpha, dropout, targets, layers, modules and double_quant, as in ForeignAdapter.
 void RecipeReader::read_adapter() {
-  const auto rule = recipe_.rules.find("adapter");
-  if (rule == recipe_.rules.end()) return;
+  const auto rule = recipe_.rules->find("adapter");
+  if (rule == recipe_.rules->end()) return;
   const auto part = [&](const char* role) -> const nlohmann::json* {
     if (!rule->contains(role)) return nullptr;
     const std::string path = rule->at(role).get<std::string>();
@@ -108,8 +109,8 @@ void RecipeReader::read_adapter() {
 //   precomputed  the leaf that tells whether the reference's answers are there already
 //   alone        leaves of a trainer without a reference, which is forecast as "alone_method"
 void RecipeReader::read_preference() {
-  const auto rule = recipe_.rules.find("preference");
-  if (rule == recipe_.rules.end()) return;
+  const auto rule = recipe_.rules->find("preference");
+  if (rule == recipe_.rules->end()) return;
   const auto part = [&](const std::string& path) -> const nlohmann::json* {
     const nlohmann::json* value = leaf(path);
     if (value == nullptr) return nullptr;
@@ -163,8 +164,8 @@ void RecipeReader::read_preference() {
 
 // Samples of several lengths: packed in sequences where the key "packed" says so.
 void RecipeReader::read_packing() {
-  const auto keys = recipe_.rules.find("packing");
-  if (keys == recipe_.rules.end()) return;
+  const auto keys = recipe_.rules->find("packing");
+  if (keys == recipe_.rules->end()) return;
   const std::string path = keys->at("packed").get<std::string>();
   const nlohmann::json* packed = leaf(path);
   note_packing(packed != nullptr && *packed == true, keys->at("length").get<std::string>(), out_);

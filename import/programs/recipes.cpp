@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/text/error.hpp"
@@ -66,7 +67,7 @@ bool has_any_of(const nlohmann::json& values, const std::string& alternatives) {
 const Recipe* recipe_of(const nlohmann::json& values) {
   if (!values.is_object()) return nullptr;
   for (const Recipe& recipe : recipes()) {
-    const nlohmann::json& needed = recipe.rules.at("detect");
+    const nlohmann::json& needed = recipe.rules->at("detect");
     const bool all = std::all_of(needed.begin(), needed.end(), [&](const nlohmann::json& keys) {
       return has_any_of(values, keys.get<std::string>());
     });
@@ -76,6 +77,10 @@ const Recipe* recipe_of(const nlohmann::json& values) {
 }
 
 }  // namespace
+
+std::string text_in(const nlohmann::json& value) {
+  return value.is_string() ? value.get<std::string>() : dumped(value);
+}
 
 std::vector<std::string> keys_in(const nlohmann::json& object) {
   std::vector<std::string> keys;
@@ -99,12 +104,12 @@ void RecipeReader::fail(const std::string& path, const std::string& problem, con
 
 const nlohmann::json* RecipeReader::leaf(const nlohmann::json& path) const {
   const auto found = leaves_.find(path.get<std::string>());
-  return found == leaves_.end() ? nullptr : &found->second;
+  return found == leaves_.end() ? nullptr : &*found->second;
 }
 
 const nlohmann::json* RecipeReader::rule(const char* group, const std::string& path) const {
-  const auto rules = recipe_.rules.find(group);
-  if (rules == recipe_.rules.end()) return nullptr;
+  const auto rules = recipe_.rules->find(group);
+  if (rules == recipe_.rules->end()) return nullptr;
   const auto match = rules->find(path);
   return match == rules->end() ? nullptr : &*match;
 }
@@ -202,8 +207,8 @@ bool RecipeReader::read_leaf(const std::string& path, const nlohmann::json& valu
 
 // Fields that are on when any of several numbers is above zero.
 void RecipeReader::read_any() {
-  const auto group = recipe_.rules.find("any");
-  if (group == recipe_.rules.end()) return;
+  const auto group = recipe_.rules->find("any");
+  if (group == recipe_.rules->end()) return;
   for (const auto& item : group->items()) {
     bool any = false;
     std::string where;
@@ -228,8 +233,8 @@ std::string RecipeReader::word_at(const std::string& path) const {
 //   unless    leaves with the words that tell another format
 //   products  the leaf that is true where products are in tf32
 void RecipeReader::read_full_precision() {
-  const auto rule = recipe_.rules.find("full_precision");
-  if (rule == recipe_.rules.end() || context_.has("training.precision")) return;
+  const auto rule = recipe_.rules->find("full_precision");
+  if (rule == recipe_.rules->end() || context_.has("training.precision")) return;
   const std::string off = rule->at("off").get<std::string>();
   if (word_at(off) != "false") return;
   for (const auto& item : rule->at("unless").items()) {
@@ -256,9 +261,9 @@ int RecipeReader::whole_leaf(const std::string& path, int otherwise) const {
 // GPT-NeoX shares the width that it is told among the matrices of a gated MLP, so that there are as many parameters as
 // without the gate: f -> ⌊2f/3⌋/2, rounded up to a multiple (megatron/model/transformer.py, ParallelMLP).
 void RecipeReader::read_shared_width() {
-  const auto keys = recipe_.rules.find("shared_width");
+  const auto keys = recipe_.rules->find("shared_width");
   const std::int64_t hidden = out_.whole("model.hidden");
-  if (keys == recipe_.rules.end() || hidden == 0) return;
+  if (keys == recipe_.rules->end() || hidden == 0) return;
   const std::string told = keys->at("width").get<std::string>();
   const nlohmann::json* factor = leaf(keys->at("factor"));
   constexpr std::int64_t kUsualWidening = 4;
@@ -275,8 +280,8 @@ void RecipeReader::read_shared_width() {
 
 // Ranks that share the weights, and copies of them all.
 void RecipeReader::read_shards() {
-  const auto keys = recipe_.rules.find("shard_sizes");
-  if (keys == recipe_.rules.end()) return;
+  const auto keys = recipe_.rules->find("shard_sizes");
+  if (keys == recipe_.rules->end()) return;
   const std::string shards = keys->at("shards").get<std::string>();
   const std::string replicas = keys->at("replicas").get<std::string>();
   const int sharded = whole_leaf(shards, 1);
@@ -318,8 +323,8 @@ const nlohmann::json* RecipeReader::first_leaf(const nlohmann::json& paths, std:
 
 // A family and a size that the program knows by name: a model of the catalogue, or its sizes.
 void RecipeReader::read_named_model() {
-  const auto keys = recipe_.rules.find("named_model");
-  if (keys == recipe_.rules.end() || context_.has("model") || context_.has("model.layers")) return;
+  const auto keys = recipe_.rules->find("named_model");
+  if (keys == recipe_.rules->end() || context_.has("model") || context_.has("model.layers")) return;
   const auto word_of = [this](const std::string& path) {
     const nlohmann::json* value = leaf(path);
     return value != nullptr && value->is_string() ? lower_case(value->get<std::string>()) : "";
@@ -345,8 +350,8 @@ void RecipeReader::read_named_model() {
 
 // The sequences of a replica's step: one microbatch, or the pipeline's.
 void RecipeReader::read_replica_batch() {
-  const auto keys = recipe_.rules.find("replica_batch");
-  if (keys == recipe_.rules.end()) return;
+  const auto keys = recipe_.rules->find("replica_batch");
+  if (keys == recipe_.rules->end()) return;
   std::string path;
   const nlohmann::json* told = first_leaf(keys->at("sequences"), path);
   const int sequences = told == nullptr ? keys->at("usual").get<int>() : whole_leaf(path, 0);
@@ -375,8 +380,8 @@ void RecipeReader::read_replica_batch() {
 
 // Shards of a replica's weights, -1 for as many as there are ranks left, and replicas of all shards.
 void RecipeReader::read_replica_sizes() {
-  const auto keys = recipe_.rules.find("replica_sizes");
-  if (keys == recipe_.rules.end()) return;
+  const auto keys = recipe_.rules->find("replica_sizes");
+  if (keys == recipe_.rules->end()) return;
   std::string shards_at;
   std::string replicas_at;
   const nlohmann::json* told = first_leaf(keys->at("shards"), shards_at);
@@ -410,8 +415,8 @@ void RecipeReader::read_replica_sizes() {
 
 // Attention and MLP side by side, with one norm where they share it.
 void RecipeReader::read_block() {
-  const auto keys = recipe_.rules.find("parallel_block");
-  if (keys == recipe_.rules.end()) return;
+  const auto keys = recipe_.rules->find("parallel_block");
+  if (keys == recipe_.rules->end()) return;
   const auto is_on = [this, &keys](const char* key) {
     const nlohmann::json* value = leaf(keys->at(key));
     return value != nullptr && *value == true;
@@ -422,8 +427,8 @@ void RecipeReader::read_block() {
 
 // Selective recomputation "by operator", or a number N: of every N-th layer, whole.
 void RecipeReader::read_layer_choice() {
-  const auto keys = recipe_.rules.find("recompute_choice");
-  if (keys == recipe_.rules.end()) return;
+  const auto keys = recipe_.rules->find("recompute_choice");
+  if (keys == recipe_.rules->end()) return;
   const std::string path = keys->at("choice").get<std::string>();
   const nlohmann::json* choice = leaf(path);
   const nlohmann::json* mode = leaf(keys->at("mode"));
@@ -438,7 +443,7 @@ void RecipeReader::read_layer_choice() {
 }
 
 void RecipeReader::finish() {
-  const auto needed = recipe_.rules.value("needs", nlohmann::json::array());
+  const auto needed = recipe_.rules->value("needs", nlohmann::json::array());
   for (const nlohmann::json& field : needed) {
     const std::string name = field.get<std::string>();
     if (out_.has(name) || out_.has("model") || context_.has(name) || context_.has("model")) continue;
@@ -457,10 +462,10 @@ void RecipeReader::finish() {
 }
 
 ImportedJob RecipeReader::read() {
-  const auto stack = recipe_.rules.find("stack");
-  if (stack != recipe_.rules.end()) put_stack(stack->get<std::string>(), recipe_.program, file_, out_);
-  const auto fixed = recipe_.rules.find("fixed");
-  if (fixed != recipe_.rules.end()) {
+  const auto stack = recipe_.rules->find("stack");
+  if (stack != recipe_.rules->end()) put_stack(stack->get<std::string>(), recipe_.program, file_, out_);
+  const auto fixed = recipe_.rules->find("fixed");
+  if (fixed != recipe_.rules->end()) {
     for (const auto& item : fixed->items()) out_.put(item.key(), item.value(), file_);
   }
   read_adapter();
@@ -468,12 +473,13 @@ ImportedJob RecipeReader::read() {
   read_preference();
   KeyJudge judge(table_, out_);
   // Those that a later one overrules go before.
-  std::vector<std::pair<std::string, nlohmann::json>> ordered(leaves_.begin(), leaves_.end());
-  const nlohmann::json first = recipe_.rules.value("first", nlohmann::json::array());
+  std::vector<std::pair<std::string, JsonValue>> ordered(leaves_.begin(), leaves_.end());
+  const nlohmann::json first = recipe_.rules->value("first", nlohmann::json::array());
   std::stable_partition(ordered.begin(), ordered.end(), [&first](const auto& leaf) {
     return std::find(first.begin(), first.end(), leaf.first) != first.end();
   });
-  for (const auto& [path, value] : ordered) {
+  for (const auto& [path, held] : ordered) {
+    const nlohmann::json& value = *held;
     if (of_adapter_.count(path) > 0) {
       const std::vector<std::string>& told = out_.keys.not_modelled;
       const bool warned = std::find(told.begin(), told.end(), path) != told.end();
@@ -518,7 +524,7 @@ bool is_recipe(const ForeignFile& file) {
   // Told by lines that begin with the last steps of the keys, without parsing: read_recipe looks again.
   const std::string text = "\n" + std::string(file.text());
   return std::any_of(recipes().begin(), recipes().end(), [&](const Recipe& recipe) {
-    const nlohmann::json& needed = recipe.rules.at("detect");
+    const nlohmann::json& needed = recipe.rules->at("detect");
     return std::all_of(needed.begin(), needed.end(), [&](const nlohmann::json& keys) {
       std::istringstream stream(keys.get<std::string>());
       for (std::string path; std::getline(stream, path, '|');) {

@@ -198,10 +198,6 @@ def _answered(
     return _printed(*_core.answer_question(name, text, files, keys, list(rest), form))
 
 
-def _run(arguments: List[str], text: str = "") -> Tuple[str, str]:
-    return _printed(*_core.answer_command(arguments, text))
-
-
 # --- forecasts ---
 
 
@@ -324,8 +320,7 @@ def validate(**flags: Any) -> Record:
 
     Flags: published (a folder or file), runs, source, max_error (raises NegativeAnswer above it), profile, ….
     """
-    words = [word for name, text in _keys(flags) for word in (["--" + name.replace("_", "-")] + [text] * (text != "true"))]
-    text, notes = _Question(None, [], flags).call(_run, ["validate", *words, "--format", "json"])
+    text, notes = _Question(None, [], flags).ask("validate")
     data = json.loads(text)
     return Record(data if isinstance(data, dict) else {"rows": data}, text=text, notes=notes)
 
@@ -359,7 +354,7 @@ def command(*arguments: str, input: str = "") -> str:
     Raises:
         FlopcastError: where the program would exit with another code than 0.
     """
-    return _run(list(arguments), input)[0]
+    return _printed(*_core.answer_command(list(arguments), input))[0]
 
 
 # --- prices of many layouts ---

@@ -122,7 +122,7 @@ TEST_F(Calibrate, NoFileIsWrittenOverAnother) {
       {"--nccl-tests", log, "-o", path("x.json"), "--svg", path("x.json")},
       {"--nccl-tests", log, "-o", log},
       {"--cpu", "-o", path("x.json"), "--measurements", path("x.json")},
-      {"--cpu", "-o", path("x.json"), "--svg", path("x.measurements.json")},
+      {"--cpu", "-o", path("x.json"), "--html", path("x.measurements.json")},
       {"--report", path("p.json"), "--svg", path("p.json")}};
   for (std::vector<std::string> clash : clashes) {
     clash.insert(clash.begin(), "calibrate");

@@ -9,8 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/options/figure_options.hpp"
-#include "base/host/command_line.hpp"
+#include "api/question.hpp"
 #include "base/host/files.hpp"
 #include "base/host/guard.hpp"
 #include "base/host/processes.hpp"
@@ -21,8 +20,6 @@
 #include "calibrate/device/fits.hpp"
 #include "calibrate/device/imports.hpp"
 #include "calibrate/tables/tables.hpp"
-#include "cli/commands.hpp"
-#include "cli/options/output.hpp"
 #include "model/catalog/catalogue.hpp"
 #include "model/config/document.hpp"
 #include "model/job/device_profile.hpp"
@@ -62,9 +59,8 @@ struct Wishes {
   std::optional<std::string> report;
   std::optional<std::string> name;
   std::optional<std::string> source;
-  std::optional<std::string> format;
-  FigureOptions figure;
-  PageOption page;
+  std::optional<std::string> figure_file;
+  std::optional<std::string> page_file;
 
   /// What is measured here and now, as the flag says it; empty: nothing.
   std::string measured() const { return cpu ? "--cpu" : cuda ? "--cuda" : ""; }
@@ -298,15 +294,15 @@ void refuse_idle_flags(const Wishes& wishes, Mode mode) {
          "--cuda, --nccl-tests, --trace, --topology, --from");
   refuse(wishes.name.has_value(), "--name", profile, "--cpu, --cuda, --nccl-tests, --trace, --topology, --from");
   refuse(wishes.source.has_value(), "--source", profile, "--cpu, --cuda, --nccl-tests, --trace, --topology, --from");
-  refuse(wishes.figure.file().has_value(), "--svg", profile || mode == Mode::kReport, "a profile or --report");
-  refuse(wishes.page.wanted(), "--html", profile || mode == Mode::kReport, "a profile or --report");
+  refuse(wishes.figure_file.has_value(), "--svg", profile || mode == Mode::kReport, "a profile or --report");
+  refuse(wishes.page_file.has_value(), "--html", profile || mode == Mode::kReport, "a profile or --report");
 }
 
 // The samples' file, which no flag need name, is none that is written too.
 void check_measurement_file(const Wishes& wishes) {
   const std::string file = measurement_path(wishes);
   for (const auto& [flag, other] :
-       {std::pair{"-o", wishes.profile}, {"--svg", wishes.figure.file()}, {"--html", wishes.page.file()}}) {
+       {std::pair{"-o", wishes.profile}, {"--svg", wishes.figure_file}, {"--html", wishes.page_file}}) {
     if (!other || !is_one_file(file, *other)) continue;
     throw ConfigError({"--measurements", fmt::format("{} is the file of {} too", file, flag), "--measurements",
                        "give each a file of its own"});
@@ -395,50 +391,6 @@ DeviceProfile profile_of(const Wishes& wishes, const Calibration& calibration, c
   return profile;
 }
 
-void print(const Streams& streams, const std::string& file, std::vector<Table> tables, Format format) {
-  // Data formats hold one table.
-  if (shown_by(format) != Shows::kPages) tables.resize(std::min<std::size_t>(tables.size(), 1));
-  const TableStyle style = file.empty() ? table_style(streams) : TableStyle{};
-  std::string text;
-  for (const Table& table : tables) text += (text.empty() ? "" : "\n") + write_table(table, format, style);
-  write_output(streams, file, text);
-}
-
-void declare(CommandLine& command_line, Wishes& wishes) {
-  command_line.begin_group("Measurements");
-  command_line.add_flag("--cpu", wishes.cpu, "measure this machine: products, memory, messages of threads; twice");
-  command_line.add_flag("--cuda", wishes.cuda, "measure this machine's GPU, and messages where it has several; twice");
-  command_line.add_flag("--quick", wishes.quick, "fewer sizes: some ten seconds; a minute with --cuda");
-  command_line.add_option("--seconds", wishes.seconds, "N",
-                          "of --cuda: time for all samples; what does not fit is left out, and told (default: 450)");
-  command_line.add_option("--nccl-tests", wishes.nccl_tests, "FILE", "what nccl-tests printed, or its JSON report");
-  command_line.add_option("--trace", wishes.traces, "FILE",
-                          "a trace of torch.profiler, also .gz; without -o: where its time went");
-  command_line.add_option("--topology", wishes.topology, "FILE", "what nvidia-smi topo -m printed");
-  command_line.add_option("--from", wishes.from, "FILE", "a measurement file");
-  command_line.add_option("--training-log", wishes.training_log, "FILE", "Megatron's log: its measured step times");
-  command_line.add_output("--measurements", wishes.measurements,
-                          "keep the measurements there; a calibration that was stopped goes on (default: beside -o)");
-  command_line.add_option("--ranks", wishes.ranks, "N[,N]",
-                          "sizes of the groups to measure; ranks of the nccl-tests run or of the training");
-  command_line.add_option("--nodes", wishes.nodes, "N", "nodes of the nccl-tests run");
-  command_line.add_option("--devices-per-node", wishes.devices_per_node, "N",
-                          "of the traced run (default: as many as the trace lists)");
-  command_line.add_option("--collective", wishes.collective, "KIND", "what the nccl-tests run measured");
-  command_line.add_flag("--in-place", wishes.in_place, "the in-place columns of nccl-tests");
-  command_line.begin_group("Profile");
-  command_line.add_output("-o,--output", wishes.profile, "write the profile there instead of to standard output",
-                          Dash::kIsStandardOutput);
-  command_line.add_option("--name", wishes.name, "NAME", "the profile's name (default: the device's)");
-  command_line.add_option("--source", wishes.source, "TEXT", "who measured, or where it is published");
-  command_line.add_option("--device", wishes.device, "NAME", "the catalogue's device that was measured");
-  command_line.begin_group("Report");
-  command_line.add_option("--report", wishes.report, "PROFILE", "errors of its fits, and its worst samples");
-  wishes.figure.add_to(command_line, "draw measured against fitted");
-  wishes.page.add_to(command_line);
-  command_line.add_option("--format", wishes.format, "FORMAT", "of the report: " + listed_formats());
-}
-
 // Nothing where the profile has no fit with samples.
 std::string profile_figure(const DeviceProfile& profile, const FigureStyle& style) {
   const std::vector<SeriesChart> charts = profile_charts(profile);
@@ -447,40 +399,145 @@ std::string profile_figure(const DeviceProfile& profile, const FigureStyle& styl
   return charts.empty() ? "" : write_series_svg(charts, options);
 }
 
-void write_profile_page(const PageOption& page, const DeviceProfile& profile, const std::vector<Table>& tables) {
+std::string profile_page(PageInfo info, const DeviceProfile& profile, const std::vector<Table>& tables) {
+  info.title = "Device profile";
   PageParts parts;
   parts.tables = tables;
   const std::string drawing = profile_figure(profile, {});
   if (!drawing.empty()) parts.figures.push_back({"Measured against fitted", drawing});
-  page.write("Device profile", "", "", parts);
+  return forecasts_page(info, {}, parts);
 }
 
-// The profile where it belongs, and what a person wants to know of it.
-int write_calibration(const Wishes& wishes, const Calibration& calibration, Format format, const Streams& streams) {
-  const bool shows_trace = !wishes.traces.empty() && !wishes.profile;
-  if (wishes.training_log || shows_trace) {
-    print(streams, wishes.profile.value_or(""), calibration.tables, format);
-    return 0;
+class Calibrate final : public Question {
+ public:
+  void declare(Form& form) override {
+    form.begin_group("Measurements");
+    form.add_flag("--cpu", wishes_.cpu, "measure this machine: products, memory, messages of threads; twice");
+    form.add_flag("--cuda", wishes_.cuda, "measure this machine's GPU, and messages where it has several; twice");
+    form.add_flag("--quick", wishes_.quick, "fewer sizes: some ten seconds; a minute with --cuda");
+    form.add_option("--seconds", wishes_.seconds, "N",
+                    "of --cuda: time for all samples; what does not fit is left out, and told (default: 450)");
+    form.add_option("--nccl-tests", wishes_.nccl_tests, "FILE", "what nccl-tests printed, or its JSON report");
+    form.add_option("--trace", wishes_.traces, "FILE",
+                    "a trace of torch.profiler, also .gz; without -o: where its time went");
+    form.add_option("--topology", wishes_.topology, "FILE", "what nvidia-smi topo -m printed");
+    form.add_option("--from", wishes_.from, "FILE", "a measurement file");
+    form.add_option("--training-log", wishes_.training_log, "FILE", "Megatron's log: its measured step times");
+    form.add_output("--measurements", wishes_.measurements,
+                    "keep the measurements there; a calibration that was stopped goes on (default: beside -o)");
+    form.add_option("--ranks", wishes_.ranks, "N[,N]",
+                    "sizes of the groups to measure; ranks of the nccl-tests run or of the training");
+    form.add_option("--nodes", wishes_.nodes, "N", "nodes of the nccl-tests run");
+    form.add_option("--devices-per-node", wishes_.devices_per_node, "N",
+                    "of the traced run (default: as many as the trace lists)");
+    form.add_option("--collective", wishes_.collective, "KIND", "what the nccl-tests run measured");
+    form.add_flag("--in-place", wishes_.in_place, "the in-place columns of nccl-tests");
+    form.begin_group("Profile");
+    form.add_output("-o,--output", wishes_.profile, "write the profile there instead of to standard output",
+                    Dash::kIsStandardOutput);
+    form.add_option("--name", wishes_.name, "NAME", "the profile's name (default: the device's)");
+    form.add_option("--source", wishes_.source, "TEXT", "who measured, or where it is published");
+    form.add_option("--device", wishes_.device, "NAME", "the catalogue's device that was measured");
+    form.begin_group("Report");
+    form.add_option("--report", wishes_.report, "PROFILE", "errors of its fits, and its worst samples");
+    form.place_figure("draw measured against fitted");
+    form.place_page();
+    form.place_output({.inputs = OutputInputs::kFormat, .formats = "of the report: " + listed_formats()});
   }
-  const DeviceProfile profile = profile_of(wishes, calibration, streams);
-  const std::string drawing = wishes.figure.file() ? profile_figure(profile, wishes.figure.style()) : "";
-  std::vector<Table> tables = profile_tables(profile);
-  tables.insert(tables.end(), calibration.tables.begin(), calibration.tables.end());
-  write_output(streams, wishes.profile.value_or(""), write_profile(profile));
-  if (!drawing.empty()) wishes.figure.write(drawing);
-  if (wishes.figure.file() && drawing.empty()) {
-    warn(streams, fmt::format("nothing to draw: {} is not written", *wishes.figure.file()));
+
+  Answer ask(const Context& context) override {
+    wishes_.figure_file = context.figure_file;
+    wishes_.page_file = context.page_file;
+    const Mode mode = mode_of(wishes_);
+    refuse_idle_flags(wishes_, mode);
+    check_device(wishes_.device);
+    if (mode == Mode::kHere) check_measurement_file(wishes_);
+    switch (mode) {
+      case Mode::kHere: {
+        const std::optional<Calibration> calibration = calibrate_here(wishes_, context.streams);
+        if (!calibration) return {.exit_code = kEnvironmentFailed};
+        return profile_answer(*calibration, context);
+      }
+      case Mode::kImport:
+        return profile_answer(import_files(wishes_, context.streams), context);
+      case Mode::kTrainingLog:
+        return profile_answer(import_training_log(wishes_), context);
+      case Mode::kReport:
+        break;
+    }
+    return report(context);
   }
-  if (wishes.page.wanted()) write_profile_page(wishes.page, profile, tables);
-  if (wishes.profile) print(streams, "", std::move(tables), format);
-  return 0;
-}
+
+ private:
+  // The profile where it belongs, and what a person wants to know of it.
+  Answer profile_answer(const Calibration& calibration, const Context& context) {
+    const bool shows_trace = !wishes_.traces.empty() && !wishes_.profile;
+    if (wishes_.training_log || shows_trace) {
+      tables_ = calibration.tables;
+      return tables_answer(context, wishes_.profile);
+    }
+    profile_ = profile_of(wishes_, calibration, context.streams);
+    tables_ = profile_tables(profile_);
+    tables_.insert(tables_.end(), calibration.tables.begin(), calibration.tables.end());
+    if (wishes_.profile) write_output(context.streams, *wishes_.profile, write_profile(profile_));
+    Answer answer = tables_answer(context, std::nullopt);
+    if (!wishes_.profile) answer.text = [this] { return write_profile(profile_); };
+    add_drawings(answer);
+    if (wishes_.figure_file && !answer.figure) {
+      context.warn(fmt::format("nothing to draw: {} is not written", *wishes_.figure_file));
+    }
+    return answer;
+  }
+
+  Answer report(const Context& context) {
+    profile_ = load_profile(*wishes_.report);
+    tables_ = profile_tables(profile_);
+    Answer answer = tables_answer(context, wishes_.profile);
+    add_drawings(answer);
+    if (context.has_figure && !answer.figure) {
+      throw ConfigError({"--svg", fmt::format("nothing to draw: {} has no fit with samples", *wishes_.report), "--svg",
+                         "leave out --svg"});
+    }
+    return answer;
+  }
+
+  void add_drawings(Answer& answer) const {
+    if (!profile_charts(profile_).empty()) {
+      answer.figure = [this](const FigureStyle& style) { return profile_figure(profile_, style); };
+    }
+    answer.page = [this](PageInfo info) { return profile_page(std::move(info), profile_, tables_); };
+  }
+
+  // `file` takes the tables in the place of standard output.
+  Answer tables_answer(const Context& context, const std::optional<std::string>& file) const {
+    // Data formats hold one table.
+    const auto shown = [this](Format format) {
+      std::vector<Table> tables = tables_;
+      if (shown_by(format) != Shows::kPages) tables.resize(std::min<std::size_t>(tables.size(), 1));
+      return tables;
+    };
+    if (!file) return {.tables = [shown, format = context.format] { return shown(format); }};
+    return {.text = [&context, shown, file = *file] {
+      std::string text;
+      for (const Table& table : shown(context.format)) {
+        text += (text.empty() ? "" : "\n") + write_table(table, context.format, TableStyle{});
+      }
+      write_output(context.streams, file, text);
+      return std::string();
+    }};
+  }
+
+  Wishes wishes_;
+  DeviceProfile profile_;
+  std::vector<Table> tables_;
+};
 
 }  // namespace
 
-int run_calibrate(const Arguments& arguments, const Streams& streams) {
-  CommandLine command_line(
-      streams, "calibrate",
+QuestionInfo calibrate_question() {
+  return {
+      "calibrate",
+      "a device profile out of measurements; measure this machine",
       "flopcast calibrate --cpu | --cuda | --nccl-tests FILE | --trace FILE | --topology FILE | --from MEASUREMENTS | "
       "--training-log FILE | --report PROFILE [options]",
       "Makes a device profile out of measurements, which simulate --profile uses in place of the catalogue's figures, "
@@ -489,41 +546,8 @@ int run_calibrate(const Arguments& arguments, const Streams& streams) {
        "flopcast simulate --model gpt2-124m --profile cpu.json --precision fp32 --gbs 4",
        "flopcast calibrate --cuda --device h200 -o h200.json",
        "flopcast calibrate --nccl-tests all_reduce.log --nccl-tests all_gather.log --topology topo.txt -o node.json",
-       "flopcast calibrate --trace rank0.json.gz", "flopcast calibrate --report cpu.json --svg cpu.svg"});
-  Wishes wishes;
-  declare(command_line, wishes);
-  if (!command_line.parse(arguments)) return 0;
-  const Mode mode = mode_of(wishes);
-  refuse_idle_flags(wishes, mode);
-  check_device(wishes.device);
-  if (mode == Mode::kHere) check_measurement_file(wishes);
-  wishes.figure.check();
-  const Format format = parse_format(wishes.format.value_or("table"));
-  switch (mode) {
-    case Mode::kHere: {
-      const std::optional<Calibration> calibration = calibrate_here(wishes, streams);
-      return calibration ? write_calibration(wishes, *calibration, format, streams) : kEnvironmentFailed;
-    }
-    case Mode::kImport:
-      return write_calibration(wishes, import_files(wishes, streams), format, streams);
-    case Mode::kTrainingLog:
-      return write_calibration(wishes, import_training_log(wishes), format, streams);
-    case Mode::kReport:
-      break;
-  }
-  const DeviceProfile profile = load_profile(*wishes.report);
-  std::vector<Table> tables = profile_tables(profile);
-  if (wishes.figure.file()) {
-    const std::string drawing = profile_figure(profile, wishes.figure.style());
-    if (drawing.empty()) {
-      throw ConfigError({"--svg", fmt::format("nothing to draw: {} has no fit with samples", *wishes.report), "--svg",
-                         "leave out --svg"});
-    }
-    wishes.figure.write(drawing);
-  }
-  if (wishes.page.wanted()) write_profile_page(wishes.page, profile, tables);
-  print(streams, wishes.profile.value_or(""), std::move(tables), format);
-  return 0;
+       "flopcast calibrate --trace rank0.json.gz", "flopcast calibrate --report cpu.json --svg cpu.svg"},
+      make_question<Calibrate>};
 }
 
 }  // namespace flopcast

@@ -21,7 +21,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/options/job_options.hpp"
-#include "base/host/command_line.hpp"
+#include "api/question.hpp"
 #include "base/host/files.hpp"
 #include "base/host/guard.hpp"
 #include "base/host/processes.hpp"
@@ -31,13 +31,12 @@
 #include "base/text/words.hpp"
 #include "calibrate/tables/tables.hpp"
 #include "calibrate/verdict/verdict.hpp"
-#include "cli/commands.hpp"
-#include "cli/options/output.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
 #include "reports/html/page.hpp"
 #include "reports/svg/charts.hpp"
+#include "reports/timeline/writers.hpp"
 #include "sim/files/run_backends.hpp"
 #include "sim/files/run_file.hpp"
 #include "sim/forecast/forecast.hpp"
@@ -290,81 +289,114 @@ std::vector<std::string> mpirun_words(int ranks) {
   return words;
 }
 
-struct Options {
-  JobOptions job;
-  TimelineFiles files;
-  std::optional<std::string> format;
-  std::optional<std::string> measured;
-  std::optional<std::string> times;
-  std::optional<std::string> scale;
-  std::optional<int> repetitions;
-  std::optional<int> warmup;
-  std::optional<int> steps;
-  std::optional<std::string> loss_svg;
-  std::vector<std::string> beside;
-  std::map<std::string_view, std::optional<std::string>> handed_on;  ///< flags of flopcast-run, as given
-
-  void add_handed_on(CommandLine& command_line, std::span<const realrun::RunFlag> flags) {
-    for (const realrun::RunFlag& flag : flags) {
-      command_line.add_option(std::string(flag.name), handed_on[flag.name], std::string(flag.value_name),
-                              std::string(flag.help));
-    }
-  }
-  const realrun::Backend* backend() const {
-    return realrun::find_backend(handed_on.at("--backend").value_or("threads"));
-  }
-
-  void add_to(CommandLine& command_line) {
-    job.add_to(command_line);
-    command_line.begin_group("Run");
+class Run final : public Question {
+ public:
+  void declare(Form& form) override {
+    job_.add_to(form);
+    form.begin_group("Run");
     const std::span<const realrun::RunFlag> run_flags = realrun::kRunFlags;
     constexpr std::size_t kOfBackend = 3;  // the others stand behind the counts of steps
-    add_handed_on(command_line, run_flags.first(kOfBackend));
-    command_line.add_option("--scale", scale, "SHARE",
-                            "1/64: shrink the model's width, depth, vocabulary and sequences, under the same layout");
-    command_line.add_option("--repetitions", repetitions, "N", "steps that count (15); the median is shown");
-    command_line.add_option("--warmup", warmup, "N", "steps before them (2)");
-    command_line.add_option("--steps", steps, "N", "all steps, instead of --repetitions");
-    command_line.add_option("--times", times, "FROM",
-                            "of the forecast: calibration (default), measured on these ranks just before; job, priced "
-                            "for the job's cluster or --profile");
-    add_handed_on(command_line, run_flags.subspan(kOfBackend));
-    command_line.begin_group("Emulation: more ranks than processors");
-    add_handed_on(command_line, realrun::kEmulationFlags);
-    command_line.begin_group("Output");
-    command_line.add_option("--format", format, "FORMAT", listed_formats());
-    command_line.add_output("-o,--output", measured, "keep the measurement file, comparison included");
-    files.add_to(command_line);
-    command_line.add_output("--loss-svg", loss_svg, "write the loss of every step as a figure");
-    command_line.add_option("--beside", beside, "MEASURED", "draw the losses of an earlier run too; may be repeated");
+    add_handed_on(form, run_flags.first(kOfBackend));
+    form.add_option("--scale", scale_, "SHARE",
+                    "1/64: shrink the model's width, depth, vocabulary and sequences, under the same layout");
+    form.add_option("--repetitions", repetitions_, "N", "steps that count (15); the median is shown");
+    form.add_option("--warmup", warmup_, "N", "steps before them (2)");
+    form.add_option("--steps", steps_, "N", "all steps, instead of --repetitions");
+    form.add_option("--times", times_, "FROM",
+                    "of the forecast: calibration (default), measured on these ranks just before; job, priced "
+                    "for the job's cluster or --profile");
+    add_handed_on(form, run_flags.subspan(kOfBackend));
+    form.begin_group("Emulation: more ranks than processors");
+    add_handed_on(form, realrun::kEmulationFlags);
+    form.begin_group("Output");
+    form.place_output({.inputs = OutputInputs::kFormat});
+    form.add_output("-o,--output", measured_, "keep the measurement file, comparison included");
+    form.place_figure("write the timeline as a figure");
+    form.place_page("write a report to look at: one file, loads nothing");
+    form.place_trace("write the timeline as a trace for ui.perfetto.dev");
+    form.add_figure("--loss-svg", loss_svg_, "write the loss of every step as a figure");
+    form.add_option("--beside", beside_, "MEASURED", "draw the losses of an earlier run too; may be repeated");
+  }
+
+  Answer ask(const Context& context) override {
+    const auto times_from =
+        static_cast<TimesFrom>(choice_of("--times", times_.value_or("calibration"), {"calibration", "job"}));
+    check_files();
+    nlohmann::json given;
+    const Job asked = asked_job(context, given);
+    const Forecast forecast_of_job = forecast(asked, read_file);
+    const StepCounts counted = counts(forecast_of_job.step.program.asynchronous);
+
+    const PrivateFolder folder;
+    const Guard guard(folder.path());
+    const std::string job = folder.path() + "/job.json";
+    const std::string kept = folder.path() + "/measured.json";
+    // What cannot be read back is written when all is over.
+    const bool copies = measured_ && is_pipe_or_device(*measured_);
+    const std::string output = copies ? kept : measured_.value_or(kept);
+    const Layout& layout = forecast_of_job.step.job.layout;
+
+    // The measurement keeps the job, which is to need no other file.
+    if (!layout.schedule_csv.empty()) {
+      const nlohmann::json told = job_json(forecast_of_job.step.job).at("layout");
+      for (const char* key : {"schedule", "schedule_csv"}) given["layout"][key] = told.at(key);
+    }
+    write_file(job, dumped(given));
+    const Launch launch = launch_of(job, output, layout.dp * layout.cp * layout.tp * layout.pp, counted,
+                                    times_from == TimesFrom::kCalibration);
+    const ChildRules rules{.launches = launch.by_launcher ? "flopcast-run" : "",
+                           .longest_stop = std::chrono::seconds(launch.patience_s),
+                           .guard = &guard};
+    const ChildEnd end = run_child(launch.words, context.streams, rules);
+    if (end.signal != 0 || end.exit_code != 0)
+      return {.exit_code = report_failure(end, launch, measured_, context.streams)};
+
+    comparison_ =
+        judge_run(asked, forecast_of_job, read_measured_run(read_file(output), output), times_from, read_file);
+    // The file holds the comparison as well.
+    if (measured_) write_file(output, with_comparison(read_file(output), comparison_));
+    if (copies) write_file(*measured_, read_file(output));
+    // Before the figures, which mean less then.
+    for (const std::string& disturbance : disturbance_texts(comparison_)) context.warn(disturbance);
+    return answer(context);
+  }
+
+ private:
+  void add_handed_on(Form& form, std::span<const realrun::RunFlag> flags) {
+    for (const realrun::RunFlag& flag : flags) {
+      form.add_option(std::string(flag.name), handed_on_[flag.name], std::string(flag.value_name),
+                      std::string(flag.help));
+    }
+  }
+
+  const realrun::Backend* backend() const {
+    return realrun::find_backend(handed_on_.at("--backend").value_or("threads"));
   }
 
   // Found out before minutes of training.
   void check_files() const {
-    if (!beside.empty() && !loss_svg) {
+    if (!beside_.empty() && !loss_svg_) {
       throw ConfigError({"--beside", "means nothing without --loss-svg", "--beside", {}});
     }
-    for (const std::string& path : beside) read_loss_curve(read_file(path), path);
-    files.check(loss_svg.has_value());
-    if (loss_svg) FigureOptions::check_file("--loss-svg", *loss_svg);
+    for (const std::string& path : beside_) read_loss_curve(read_file(path), path);
   }
 
   // An asynchronous run drains in its last step, which does not count.
   StepCounts counts(bool asynchronous) const {
-    if (steps && repetitions) throw ConfigError({"--steps", "given beside --repetitions", "--steps", "give one"});
-    if (warmup && *warmup < 0) throw ConfigError({"--warmup", "below 0", "--warmup", {}});
-    if (repetitions && *repetitions < 1) throw ConfigError({"--repetitions", "below 1", "--repetitions", {}});
+    if (steps_ && repetitions_) throw ConfigError({"--steps", "given beside --repetitions", "--steps", "give one"});
+    if (warmup_ && *warmup_ < 0) throw ConfigError({"--warmup", "below 0", "--warmup", {}});
+    if (repetitions_ && *repetitions_ < 1) throw ConfigError({"--repetitions", "below 1", "--repetitions", {}});
     StepCounts counts;
     const int least = asynchronous ? 1 : 0;
-    if (!steps) {
-      counts.warmup = warmup.value_or(StepCounts::kWarmup);
-      counts.steps = std::max(counts.warmup, least) + repetitions.value_or(StepCounts::kRepetitions) + least;
+    if (!steps_) {
+      counts.warmup = warmup_.value_or(StepCounts::kWarmup);
+      counts.steps = std::max(counts.warmup, least) + repetitions_.value_or(StepCounts::kRepetitions) + least;
       return counts;
     }
-    counts.steps = *steps;
-    counts.warmup = warmup.value_or(std::clamp(*steps - 1 - least, 0, StepCounts::kWarmup));
+    counts.steps = *steps_;
+    counts.warmup = warmup_.value_or(std::clamp(*steps_ - 1 - least, 0, StepCounts::kWarmup));
     if (counted_steps(counts.steps, counts.warmup, asynchronous) < 1) {
-      throw ConfigError({"--steps", fmt::format("{} leave none that counts", *steps), "--steps",
+      throw ConfigError({"--steps", fmt::format("{} leave none that counts", *steps_), "--steps",
                          asynchronous ? "an asynchronous schedule fills in its first and drains in its last: 3 or more"
                                       : "1 or more, and more than --warmup"});
     }
@@ -374,7 +406,7 @@ struct Options {
   // What flopcast-run will refuse counts as the default.
   int patience_s() const {
     constexpr int kDefault = 60;
-    const std::optional<std::string>& text = handed_on.at("--timeout");
+    const std::optional<std::string>& text = handed_on_.at("--timeout");
     const std::optional<std::int64_t> seconds = text ? parse_whole(*text) : std::nullopt;
     constexpr std::int64_t kLongest = 1'000'000;
     return seconds && *seconds > 0 ? static_cast<int>(std::min(*seconds, kLongest)) : kDefault;
@@ -390,124 +422,101 @@ struct Options {
     add("--steps", fmt::format("{}", counts.steps));
     add("--warmup", fmt::format("{}", counts.warmup));
     add("--calibration-steps", fmt::format("{}", calibrates ? kCalibrationSteps : 0));
-    for (const auto& [flag, text] : handed_on) {
+    for (const auto& [flag, text] : handed_on_) {
       if (text) words.insert(words.end(), {std::string(flag), *text});
     }
     return {std::move(words), needs_mpirun, patience_s()};
   }
+
+  Job asked_job(const Context& context, nlohmann::json& root) const {
+    LoadedJob loaded = job_.load();
+    if (scale_) {
+      ScaledJob scaled = scaled_job(loaded, prepare(JobOptions::read(loaded), read_file), parse_scale(*scale_));
+      context.tell("note: " + scaled.told);
+      loaded = std::move(scaled.job);
+    }
+    if (backend() != nullptr && backend()->on_gpus) say_fp8_on_gpus(JobOptions::read(loaded).training, loaded.root);
+    Job asked = JobOptions::read(loaded);
+    if (const auto& finetune = asked.training.finetune; finetune && finetune->base != BaseFormat::kBf16) {
+      context.tell(
+          fmt::format("note: frozen weights are in 32 bits here: {} is not executed", name_of(finetune->base)));
+    }
+    root = std::move(loaded.root);
+    return asked;
+  }
+
+  std::string losses_figure(const FigureStyle& style) const {
+    std::vector<Series> curves = {loss_curve(comparison_.schedule, comparison_.losses)};
+    for (const std::string& path : beside_) curves.push_back(read_loss_curve(read_file(path), path));
+    SeriesSvgOptions options;
+    static_cast<FigureStyle&>(options) = style;
+    return write_series_svg({loss_chart(std::move(curves))}, options);
+  }
+
+  // Figure and page show the forecast above the measurement over one axis, the trace the measurement.
+  Answer answer(const Context& context) {
+    Answer answer{
+        .tables = [this] { return std::vector<Table>{run_table(comparison_)}; },
+        .json = [this] { return write_run(comparison_); },
+        .figure =
+            [this](const FigureStyle& style) {
+              SvgOptions options;
+              static_cast<FigureStyle&>(options) = style;
+              return write_svg(std::vector<Timeline>{comparison_.forecast.drawn, comparison_.measured.drawn}, options);
+            },
+        .page =
+            [this](PageInfo info) {
+              info.command.clear();
+              return run_page(info, comparison_);
+            },
+        .trace =
+            [this](TraceData data) {
+              TraceOptions options;
+              options.other_data = std::move(data);
+              if (!comparison_.conditions.empty()) {
+                options.other_data.emplace_back("conditions", comparison_.conditions);
+              }
+              return write_chrome_trace(comparison_.measured.drawn, options);
+            },
+        .files_come_last = true};
+    if (loss_svg_) {
+      answer.files.emplace_back(*loss_svg_, [this](const FigureStyle& style) { return losses_figure(style); });
+    }
+    // Rows of figures have no notes.
+    if (shown_by(context.format) == Shows::kRows && !comparison_.conditions.empty()) {
+      answer.done = [this, &context] { context.warn(comparison_.conditions); };
+    }
+    return answer;
+  }
+
+  JobOptions job_;
+  std::optional<std::string> measured_;
+  std::optional<std::string> times_;
+  std::optional<std::string> scale_;
+  std::optional<int> repetitions_;
+  std::optional<int> warmup_;
+  std::optional<int> steps_;
+  std::optional<std::string> loss_svg_;
+  std::vector<std::string> beside_;
+  std::map<std::string_view, std::optional<std::string>> handed_on_;  // flags of flopcast-run, as given
+
+  RunComparison comparison_;
 };
 
 }  // namespace
 
-int run_run(const Arguments& arguments, const Streams& streams) {
-  CommandLine command_line(
-      streams, "run", "flopcast run [JOB] [options]",
-      "Trains for real under the job's schedule and layout, on ranks of this machine, and shows "
-      "the forecast beside the "
-      "measurement. The model has to be a small GPT, or become one by --scale. See docs/real-runs.md.",
-      {"flopcast run job.json -o measured.json --svg forecast-above-measured.svg",
-       "flopcast run job.json --schedule gpipe --repetitions 30 --format json",
-       "flopcast run --model gpt3-175b --cluster 1xdgx-a100-80g --tp 2 --pp 4 --gbs 8 --scale 1/64",
-       "flopcast run job.json --pp 8 --compute sleep --forward 5ms --backward 10ms"});
-  Options options;
-  options.add_to(command_line);
-  if (!command_line.parse(arguments)) return 0;
-  const Format format = parse_format(options.format.value_or("table"));
-  const auto times_from =
-      static_cast<TimesFrom>(choice_of("--times", options.times.value_or("calibration"), {"calibration", "job"}));
-  options.check_files();
-  LoadedJob loaded = options.job.load();
-  if (options.scale) {
-    ScaledJob scaled = scaled_job(loaded, prepare(JobOptions::read(loaded), read_file), parse_scale(*options.scale));
-    std::fputs(fmt::format("note: {}\n", scaled.told).c_str(), streams.err);
-    loaded = std::move(scaled.job);
-  }
-  if (options.backend() != nullptr && options.backend()->on_gpus) {
-    say_fp8_on_gpus(JobOptions::read(loaded).training, loaded.root);
-  }
-  const Job asked = JobOptions::read(loaded);
-  if (const auto& finetune = asked.training.finetune; finetune && finetune->base != BaseFormat::kBf16) {
-    std::fputs(
-        fmt::format("note: frozen weights are in 32 bits here: {} is not executed\n", name_of(finetune->base)).c_str(),
-        streams.err);
-  }
-  const Forecast answer = forecast(asked, read_file);
-  const StepCounts counts = options.counts(answer.step.program.asynchronous);
-
-  const PrivateFolder folder;
-  const Guard guard(folder.path());
-  const std::string job = folder.path() + "/job.json";
-  const std::string kept = folder.path() + "/measured.json";
-  // What cannot be read back is written when all is over.
-  const bool copies = options.measured && is_pipe_or_device(*options.measured);
-  const std::string output = copies ? kept : options.measured.value_or(kept);
-  const Layout& layout = answer.step.job.layout;
-  nlohmann::json given = loaded.root;
-  // The measurement keeps the job, which is to need no other file.
-  if (!layout.schedule_csv.empty()) {
-    const nlohmann::json told = job_json(answer.step.job).at("layout");
-    for (const char* key : {"schedule", "schedule_csv"}) given["layout"][key] = told.at(key);
-  }
-  write_file(job, dumped(given));
-  const Launch launch = options.launch_of(job, output, layout.dp * layout.cp * layout.tp * layout.pp, counts,
-                                          times_from == TimesFrom::kCalibration);
-  const ChildRules rules{.launches = launch.by_launcher ? "flopcast-run" : "",
-                         .longest_stop = std::chrono::seconds(launch.patience_s),
-                         .guard = &guard};
-  const ChildEnd end = run_child(launch.words, streams, rules);
-  if (end.signal != 0 || end.exit_code != 0) return report_failure(end, launch, options.measured, streams);
-
-  const RunComparison comparison =
-      judge_run(asked, answer, read_measured_run(read_file(output), output), times_from, read_file);
-  // So that one file tells it all.
-  if (options.measured) write_file(output, with_comparison(read_file(output), comparison));
-  if (copies) write_file(*options.measured, read_file(output));
-  // First: the figures that follow mean less then.
-  for (const std::string& disturbance : disturbance_texts(comparison)) warn(streams, disturbance);
-  write_output(streams, "",
-               shown_by(format) == Shows::kValues ? write_run(comparison)
-                                                  : write_table(run_table(comparison), format, table_style(streams)));
-  options.files.write(comparison);
-  if (options.loss_svg) {
-    std::vector<Series> curves = {loss_curve(comparison.schedule, comparison.losses)};
-    for (const std::string& path : options.beside) curves.push_back(read_loss_curve(read_file(path), path));
-    SeriesSvgOptions drawn;
-    static_cast<FigureStyle&>(drawn) = options.files.figure().style();
-    options.files.figure().write_to(*options.loss_svg, write_series_svg({loss_chart(std::move(curves))}, drawn));
-  }
-  // Rows of figures have no notes.
-  if (shown_by(format) == Shows::kRows && !comparison.conditions.empty()) warn(streams, comparison.conditions);
-  return 0;
-}
-
-int run_report(const Arguments& arguments, const Streams& streams) {
-  CommandLine command_line(
-      streams, "report", "flopcast report RESULT… [-o FILE]",
-      "Makes one HTML file of results, to look at and to send: timeline, step, memory, bubble, "
-      "assumptions. RESULT is what simulate, plan, compare, timeline or run wrote with --format json, or "
-      "run with -o; of a run the forecast stands above the measurement.",
-      {"flopcast simulate job.json --format json -o a.json; flopcast report a.json -o report.html",
-       "flopcast report a.json b.json -o side-by-side.html"});
-  std::vector<std::string> files;
-  std::optional<std::string> output;
-  command_line.add_positional("RESULT", files, "JSON files");
-  command_line.begin_group("Output");
-  command_line.add_output("-o,--output", output, "write there instead of to standard output", Dash::kIsStandardOutput);
-  if (!command_line.parse(arguments)) return 0;
-  if (files.empty()) {
-    throw ConfigError(
-        {"", "report: no result given", "", "give what `flopcast simulate … --format json -o FILE` wrote"});
-  }
-  if (output && output->empty()) throw ConfigError({"--output", "the file's name is empty", "", "give a file"});
-  std::vector<ReportFile> named;
-  for (const std::string& file : files) {
-    named.push_back({file, files.size() == 1 ? "forecast" : std::filesystem::path(file).stem().string()});
-  }
-  std::vector<std::string> notes;
-  const std::string page = report_page(named, tool_text(), read_file, notes);
-  for (const std::string& note : notes) warn(streams, note);
-  write_output(streams, output.value_or(""), page);
-  return 0;
+QuestionInfo run_question() {
+  return {"run",
+          "train for real on this machine, forecast beside measurement",
+          "flopcast run [JOB] [options]",
+          "Trains for real under the job's schedule and layout, on ranks of this machine, and shows "
+          "the forecast beside the "
+          "measurement. The model has to be a small GPT, or become one by --scale. See docs/real-runs.md.",
+          {"flopcast run job.json -o measured.json --svg forecast-above-measured.svg",
+           "flopcast run job.json --schedule gpipe --repetitions 30 --format json",
+           "flopcast run --model gpt3-175b --cluster 1xdgx-a100-80g --tp 2 --pp 4 --gbs 8 --scale 1/64",
+           "flopcast run job.json --pp 8 --compute sleep --forward 5ms --backward 10ms"},
+          make_question<Run>};
 }
 
 }  // namespace flopcast

@@ -5,17 +5,15 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "api/options/figure_options.hpp"
+#include "api/measured/own_runs.hpp"
 #include "api/options/job_options.hpp"
-#include "base/host/command_line.hpp"
+#include "api/question.hpp"
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
 #include "calibrate/tables/tables.hpp"
 #include "calibrate/validation/evaluate.hpp"
 #include "calibrate/validation/published_row.hpp"
-#include "cli/commands.hpp"
-#include "cli/options/output.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/config/codec.hpp"
 #include "model/config/document.hpp"
@@ -284,140 +282,152 @@ void refuse_if(bool wrong, const char* flag, const char* problem, const char* he
   if (wrong) throw ConfigError({flag, problem, "", help});
 }
 
-void write_refit(const std::optional<std::string>& published, const std::string& leave_out,
-                 const OutputOptions& output) {
+Answer refit_answer(const std::optional<std::string>& published, const std::string& leave_out) {
   const auto left_out = static_cast<LeftOut>(choice_of("--leave-out", leave_out, names_of<LeftOut>()));
   const std::vector<PublishedFile> files = published_files(published);
   std::vector<Refit> fits;
   for (const FitPlan& plan : shipped_fits()) fits.push_back(refit(plan, files, read_file, left_out));
-  output.write({.tables = [&] { return refit_tables(fits, left_out); }, .json = [&] { return write_refits(fits); }},
-               output.format());
+  return {.tables = [fits, left_out] { return refit_tables(fits, left_out); },
+          .json = [fits] { return write_refits(fits); }};
 }
 
-void write_failures(const std::optional<std::string>& published, const OutputOptions& output) {
+Answer failures_answer(const std::optional<std::string>& published) {
   const std::optional<nlohmann::json> values = published ? std::optional(parse_file(*published)) : std::nullopt;
   const FailureRows rows = evaluate_failures(values ? &*values : nullptr, published.value_or(""));
-  const auto write_json = [&rows] {
+  const auto json = [rows] {
     const std::vector<Table> tables = failure_tables(rows);
     const std::string open = tables.size() > 1 ? write_table(tables.back(), Format::kJson) : "[]\n";
     return fmt::format("{{\"rows\": {},\"inexpressible\": {}}}\n", write_table(tables.front(), Format::kJson), open);
   };
-  output.write({.tables = [&] { return failure_tables(rows); },
-                .rows = [&] { return failure_tables(rows).front(); },
-                .json = write_json},
-               output.format());
+  return {.tables = [rows] { return failure_tables(rows); },
+          .rows = [rows] { return failure_tables(rows).front(); },
+          .json = json};
 }
 
-void write_html(const PageOption& html, const std::vector<SourceSummary>& sources, bool shipped) {
-  PageParts parts;
-  parts.figures.push_back({"Forecast against measurement", write_scatter_svg(validation_chart(sources))});
-  parts.tables = validation_tables(sources, shipped);
-  parts.tables.push_back(rows_table(sources, 0));
-  parts.tables.back().title = "every row";
-  html.write("Forecasts of measured steps", "", "", parts);
+Answer table_answer(Table table) {
+  return {.tables = [table = std::move(table)] { return std::vector<Table>{table}; }};
 }
+
+class Validate final : public Question {
+ public:
+  void declare(Form& form) override {
+    form.add_option("--published", published_, "DIR", "published measurements, a JSON file a source");
+    form.add_option("--runs", runs_, "DIR",
+                    "saved results of flopcast run, or rows {id, job, measured, date} of your own runs");
+    form.add_option("--documented", documented_, "DIR", "jobs beside the figures that were published of them");
+    form.add_option("--source", wanted_, "NAME", "only this source; may be repeated");
+    form.add_option("--max-error", max_error_, "F", "exit with 3 when a source's mean error is larger: 0.05");
+    form.place_figure("forecast against measurement as a chart");
+    form.place_page();
+    form.add_flag("--refit", refits_, "fit the catalogue's constants again, and without each model");
+    form.add_option("--leave-out", leave_out_, "models|sources",
+                    "with --refit: what rows are forecast without (default: models)");
+    form.add_flag("--constants", constants_, "every number of the forecast that was fitted to measurements");
+    form.add_flag("--failures", failures_,
+                  "published figures of failures, checkpoints and stragglers; with --published FILE, its values");
+    form.add_option("--profile", profile_, "FILE|NAME",
+                    "rows of a device profile's device, with the profile's figures");
+    form.add_output("--source-errors", source_errors_, "write the errors of every source, which intervals rest on");
+    form.add_flag("--markdown-page", markdown_, "docs/validation.md: every table and every row");
+    form.add_option("--append", appended_, "FILE",
+                    "with --markdown-page: a Markdown file that the page ends with; may be repeated");
+    form.place_output();
+  }
+
+  Answer ask(const Context& context) override {
+    refuse_if(leave_out_ && !refits_, "--leave-out", "goes with --refit only", "give --refit as well");
+    const std::optional<double> limit = limit_of(max_error_);
+    refuse_if(!appended_.empty() && !markdown_, "--append", "goes with --markdown-page only",
+              "give --markdown-page as well");
+    const bool draws = context.has_figure || context.has_page;
+    const bool compares = !wanted_.empty() || markdown_ || draws || limit;  // asks for what rows and forecasts say
+    if (constants_) {
+      refuse_if(draws, "--constants", "is a table alone", "leave --svg and --html out");
+      return table_answer(constants_table());
+    }
+    if (failures_) {
+      refuse_if(runs_ || documented_ || compares || refits_ || profile_, "--failures",
+                "goes with --published FILE and the output options only");
+      return failures_answer(published_);
+    }
+    refuse_if(published_ && runs_, "--runs", "contradicts --published", "give one of the two");
+    if (documented_) {
+      refuse_if(published_ || runs_ || compares || refits_, "--documented", "goes with the output options only");
+      return table_answer(documented_runs(json_files("--documented", *documented_)));
+    }
+    refuse_if(runs_ && !wanted_.empty(), "--source", "means nothing with --runs", "leave it out");
+    if (refits_) {
+      refuse_if(runs_ || compares || profile_, "--refit", "goes with --published and the output options only");
+      return refit_answer(published_, leave_out_.value_or("models"));
+    }
+    refuse_if(profile_ && (runs_ || markdown_), "--profile", "goes with published rows only",
+              "leave --runs and --markdown-page out");
+    return errors_answer(limit);
+  }
+
+ private:
+  Answer errors_answer(const std::optional<double>& limit) {
+    shipped_ = !published_ && !runs_ && !profile_;
+    sources_ = runs_ ? of_runs(*runs_) : of_published(published_, wanted_, profile_named(profile_));
+    if (source_errors_) write_file(*source_errors_, source_errors_file(source_errors(sources_)));
+    Answer answer{
+        .tables = [this] { return validation_tables(sources_, shipped_); },
+        .rows = [this] { return rows_table(sources_, 0); },
+        .json = [this] { return write_validation(sources_); },
+        .figure = [this](const FigureStyle& style) { return write_scatter_svg(validation_chart(sources_), style); },
+        .page = [this](PageInfo info) { return page(std::move(info)); }};
+    if (markdown_) answer.text = [this] { return markdown_page(); };
+    if (limit) answer.finish = [this, limit = *limit] { check_limit(sources_, limit); };
+    return answer;
+  }
+
+  std::string markdown_page() const {
+    std::string text = validation_page(sources_);
+    for (const std::string& file : appended_) text += "\n" + read_file(file);
+    return text;
+  }
+
+  std::string page(PageInfo info) const {
+    info.title = "Forecasts of measured steps";
+    PageParts parts;
+    parts.figures.push_back({"Forecast against measurement", write_scatter_svg(validation_chart(sources_))});
+    parts.tables = validation_tables(sources_, shipped_);
+    parts.tables.push_back(rows_table(sources_, 0));
+    parts.tables.back().title = "every row";
+    return forecasts_page(info, {}, parts);
+  }
+
+  std::optional<std::string> published_;
+  std::optional<std::string> runs_;
+  std::optional<std::string> documented_;
+  std::optional<std::string> max_error_;
+  std::vector<std::string> wanted_;
+  bool markdown_ = false;
+  std::vector<std::string> appended_;
+  bool refits_ = false;
+  bool constants_ = false;
+  bool failures_ = false;
+  std::optional<std::string> source_errors_;
+  std::optional<std::string> profile_;
+  std::optional<std::string> leave_out_;
+
+  bool shipped_ = false;
+  std::vector<SourceSummary> sources_;
+};
 
 }  // namespace
 
-int run_validate(const Arguments& arguments, const Streams& streams) {
-  CommandLine command_line(
-      streams, "validate", "flopcast validate [options]",
-      "Forecasts measured training steps and shows how far off it is, row by row. Without --published "
-      "or --runs: the published measurements that come with flopcast.",
-      {"flopcast validate", "flopcast validate --source zero_bubble --format csv",
-       "flopcast validate --published measurements/ --max-error 0.1", "flopcast validate --runs results/",
-       "flopcast validate --documented examples/documented-runs", "flopcast validate --refit",
-       "flopcast validate --failures"});
-  std::optional<std::string> published;
-  std::optional<std::string> runs;
-  std::optional<std::string> documented;
-  std::optional<std::string> max_error;
-  FigureOptions figure;
-  PageOption html;
-  std::vector<std::string> wanted;
-  bool page = false;
-  std::vector<std::string> appended;
-  bool refits = false;
-  bool constants = false;
-  bool failures = false;
-  std::optional<std::string> source_errors_out;
-  std::optional<std::string> profile;
-  std::optional<std::string> leave_out;
-  OutputOptions output;
-  command_line.add_option("--published", published, "DIR", "published measurements, a JSON file a source");
-  command_line.add_option("--runs", runs, "DIR",
-                          "saved results of flopcast run, or rows {id, job, measured, date} of your own runs");
-  command_line.add_option("--documented", documented, "DIR", "jobs beside the figures that were published of them");
-  command_line.add_option("--source", wanted, "NAME", "only this source; may be repeated");
-  command_line.add_option("--max-error", max_error, "F", "exit with 3 when a source's mean error is larger: 0.05");
-  figure.add_to(command_line, "forecast against measurement as a chart");
-  html.add_to(command_line);
-  command_line.add_flag("--refit", refits, "fit the catalogue's constants again, and without each model");
-  command_line.add_option("--leave-out", leave_out, "models|sources",
-                          "with --refit: what rows are forecast without (default: models)");
-  command_line.add_flag("--constants", constants, "every number of the forecast that was fitted to measurements");
-  command_line.add_flag("--failures", failures,
-                        "published figures of failures, checkpoints and stragglers; with --published FILE, its values");
-  command_line.add_option("--profile", profile, "FILE|NAME",
-                          "rows of a device profile's device, with the profile's figures");
-  command_line.add_output("--source-errors", source_errors_out,
-                          "write the errors of every source, which intervals rest on");
-  command_line.add_flag("--markdown-page", page, "docs/validation.md: every table and every row");
-  command_line.add_option("--append", appended, "FILE",
-                          "with --markdown-page: a Markdown file that the page ends with; may be repeated");
-  output.add_to(command_line);
-  if (!command_line.parse(arguments)) return 0;
-
-  const Format format = output.format();
-  figure.check();
-  refuse_if(leave_out && !refits, "--leave-out", "goes with --refit only", "give --refit as well");
-  const std::optional<double> limit = limit_of(max_error);
-  refuse_if(!appended.empty() && !page, "--append", "goes with --markdown-page only", "give --markdown-page as well");
-  const bool draws = figure.file() || html.wanted();
-  const bool compares = !wanted.empty() || page || draws || limit;  // asks for what rows and forecasts say
-  if (constants) {
-    refuse_if(draws, "--constants", "is a table alone", "leave --svg and --html out");
-    output.write({constants_table()});
-    return 0;
-  }
-  if (failures) {
-    refuse_if(runs || documented || compares || refits || profile, "--failures",
-              "goes with --published FILE and the output options only");
-    write_failures(published, output);
-    return 0;
-  }
-  refuse_if(published && runs, "--runs", "contradicts --published", "give one of the two");
-  if (documented) {
-    refuse_if(published || runs || compares || refits, "--documented", "goes with the output options only");
-    output.write({documented_runs(json_files("--documented", *documented))});
-    return 0;
-  }
-  refuse_if(runs && !wanted.empty(), "--source", "means nothing with --runs", "leave it out");
-  if (refits) {
-    refuse_if(runs || compares || profile, "--refit", "goes with --published and the output options only");
-    write_refit(published, leave_out.value_or("models"), output);
-    return 0;
-  }
-  refuse_if(profile && (runs || page), "--profile", "goes with published rows only",
-            "leave --runs and --markdown-page out");
-  const bool shipped = !published && !runs && !profile;
-  const std::vector<SourceSummary> sources =
-      runs ? of_runs(*runs) : of_published(published, wanted, profile_named(profile));
-  if (source_errors_out) write_file(*source_errors_out, source_errors_file(source_errors(sources)));
-  if (figure.file()) figure.write(write_scatter_svg(validation_chart(sources), figure.style()));
-  if (html.wanted()) write_html(html, sources, shipped);
-  if (page) {
-    std::string text = validation_page(sources);
-    for (const std::string& file : appended) text += "\n" + read_file(file);
-    output.write(text);
-  } else {
-    output.write({.tables = [&] { return validation_tables(sources, shipped); },
-                  .rows = [&] { return rows_table(sources, 0); },
-                  .json = [&] { return write_validation(sources); }},
-                 format);
-  }
-  if (limit) check_limit(sources, *limit);
-  return 0;
+QuestionInfo validate_question() {
+  return {"validate",
+          "forecast against measured steps: an error table that hides no row",
+          "flopcast validate [options]",
+          "Forecasts measured training steps and shows how far off it is, row by row. Without --published "
+          "or --runs: the published measurements that come with flopcast.",
+          {"flopcast validate", "flopcast validate --source zero_bubble --format csv",
+           "flopcast validate --published measurements/ --max-error 0.1", "flopcast validate --runs results/",
+           "flopcast validate --documented examples/documented-runs", "flopcast validate --refit",
+           "flopcast validate --failures"},
+          make_question<Validate>};
 }
 
 }  // namespace flopcast
