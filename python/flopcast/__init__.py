@@ -20,11 +20,26 @@ import json
 import os
 import tempfile
 from array import array
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _core
 from .errors import ConfigError, EnvironmentFailure, FlopcastError, InternalError, NegativeAnswer
 from .results import Comparison, Picture, Plan, Record, Result, Sweep, Table, Timeline
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .keywords import (
+        CompareKeys,
+        ExplainKeys,
+        JobKeys,
+        MemoryKeys,
+        PlanKeys,
+        SimulateKeys,
+        SweepKeys,
+        TimelineKeys,
+        ValidateKeys,
+    )
 
 __version__: str = _core.__version__
 
@@ -207,7 +222,7 @@ def simulate(
     own_schedule: Optional[Callable[[int, int, int], Sequence[Sequence[str]]]] = None,
     operator_time: Optional[Callable[[str, str, float], float]] = None,
     network_time: Optional[Callable[[str, float, int, int, float], float]] = None,
-    **keys: Any,
+    **keys: Unpack[SimulateKeys],
 ) -> Result:
     """Forecasts one training step: time, MFU, bubble, communication, memory.
 
@@ -238,7 +253,7 @@ def simulate(
     return Result(text=text, notes=notes)
 
 
-def plan(job: Job = None, *files: Any, **keys: Any) -> Plan:
+def plan(job: Job = None, *files: Any, **keys: Unpack[PlanKeys]) -> Plan:
     """Ranks every layout of a model on a cluster; what the job says of the layout stays as it is.
 
     Flags: objective ("time", "cost", "gpus", "energy"), deadline ("45d"), budget, max_gpus, min_gpus=True, schedules, top,
@@ -251,7 +266,7 @@ def plan(job: Job = None, *files: Any, **keys: Any) -> Plan:
     return Plan(text=text, notes=notes)
 
 
-def memory(job: Job = None, *files: Any, view: str = "peak", check: bool = False, **keys: Any) -> Record:
+def memory(job: Job = None, *files: Any, view: str = "peak", check: bool = False, **keys: Unpack[MemoryKeys]) -> Record:
     """Memory of each pipeline rank in GiB: flopcast.memory/1.
 
     Args:
@@ -265,7 +280,7 @@ def memory(job: Job = None, *files: Any, view: str = "peak", check: bool = False
     return Record(text=text, notes=notes)
 
 
-def sweep(job: Job = None, *files: Any, vary: Mapping[str, Iterable[Any]], **keys: Any) -> Sweep:
+def sweep(job: Job = None, *files: Any, vary: Mapping[str, Iterable[Any]], **keys: Unpack[SweepKeys]) -> Sweep:
     """A forecast for every combination of values: vary={"pp": [1, 2, 4], "mbs": [1, 2]}; the last key fastest.
 
     What makes no job is a row with its complaint. For more than thousands of layouts see `prices`.
@@ -278,7 +293,7 @@ def sweep(job: Job = None, *files: Any, vary: Mapping[str, Iterable[Any]], **key
     return Sweep(text=text, notes=notes)
 
 
-def compare(job: Job = None, *layouts: Union[str, Mapping[str, Any], Result], **keys: Any) -> Comparison:
+def compare(job: Job = None, *layouts: Union[str, Mapping[str, Any], Result], **keys: Unpack[CompareKeys]) -> Comparison:
     """Layouts side by side, the difference in step time split term by term.
 
     Args:
@@ -305,7 +320,7 @@ def compare(job: Job = None, *layouts: Union[str, Mapping[str, Any], Result], **
     return Comparison(text=text, notes=notes)
 
 
-def timeline(job: Job = None, *files: Any, **keys: Any) -> Timeline:
+def timeline(job: Job = None, *files: Any, **keys: Unpack[TimelineKeys]) -> Timeline:
     """What every pipeline rank does when: flopcast.timeline/1 with its picture.
 
     Without a job it draws schedules: timeline(pp=4, microbatches=8, schedule="gpipe,1f1b").
@@ -315,7 +330,7 @@ def timeline(job: Job = None, *files: Any, **keys: Any) -> Timeline:
     return Timeline(text=text, notes=notes, draw=lambda: _core.draw_question("timeline", *question.of_job()))
 
 
-def validate(**flags: Any) -> Record:
+def validate(**flags: Unpack[ValidateKeys]) -> Record:
     """Forecasts measured training steps: the error table of `flopcast validate`.
 
     Flags: published (a folder or file), runs, source, max_error (raises NegativeAnswer above it), profile, ….
@@ -332,7 +347,7 @@ def convert(file: Any, *arguments: str, env: Optional[Mapping[str, str]] = None,
     return Record(text=text, notes=notes)
 
 
-def explain(term: str, job: Job = None, **keys: Any) -> str:
+def explain(term: str, job: Job = None, **keys: Unpack[ExplainKeys]) -> str:
     """A term of the results, its formula and its source; with a job also its numbers."""
     question = _Question(job, [], keys)
     question.files.insert(0, term)
@@ -384,7 +399,7 @@ def prices(
     *,
     simulated: bool = True,
     threads: int = 0,
-    **keys: Any,
+    **keys: Unpack[JobKeys],
 ) -> Table:
     """Step time and memory of many layouts of one job in one call.
 
@@ -437,7 +452,7 @@ class Layouts(Table):
         return row
 
 
-def layouts(job: Job = None, **keys: Any) -> Layouts:
+def layouts(job: Job = None, **keys: Unpack[JobKeys]) -> Layouts:
     """Every layout that the planner enumerates for the job; what its layout section fixes stays."""
     question = _Question(job, [], keys)
     columns, schedules = question.call(_core.layouts, *question.of_job())
