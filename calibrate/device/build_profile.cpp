@@ -29,7 +29,7 @@ bool is_digit(char letter) {
   return std::isdigit(static_cast<unsigned char>(letter)) != 0;
 }
 
-// A10 is no word of A100, and H200 none of GH200.
+// A10 is not a word of A100, and H200 is not a word of GH200.
 bool has_word(const std::string& text, const std::string& word) {
   for (std::size_t place = text.find(word); place != std::string::npos; place = text.find(word, place + 1)) {
     const bool begins = place == 0 || std::isalnum(static_cast<unsigned char>(text[place - 1])) == 0;
@@ -74,7 +74,7 @@ using KernelName = std::tuple<SampleKind, std::string, std::string>;  // kind, o
 using Sizes = std::map<double, std::vector<double>>;
 using Shapes = std::map<std::tuple<int, int, int>, std::vector<double>>;
 
-// Every repetition of every pass, by what was measured.
+// All repetitions of all passes, grouped by what was measured.
 struct PooledSample {
   SampleKey key;
   std::vector<double> seconds;
@@ -83,7 +83,7 @@ struct Pooled {
   std::map<ProductName, Shapes> products;
   Sizes copies;
   std::map<GroupName, Sizes> messages;
-  std::map<std::string, PooledSample> all;  // by what identifies a sample but for its pass
+  std::map<std::string, PooledSample> all;  // by sample key without its pass
 };
 
 Pooled pool(const Measurement& measurement) {
@@ -116,10 +116,11 @@ std::string words_of(const SampleKey& key) {
   if (!key.op.empty()) words += fmt::format(" ({})", key.op);
   if (key.ranks > 1) words += fmt::format(", {} ranks", key.ranks);
   if (!key.dtype.empty()) words += " " + key.dtype;
-  return words + fmt::format(" beside {}", name_of(*key.beside));
+  return words + fmt::format(" overlapped with {}", name_of(*key.beside));
 }
 
-// The same sample alone; what it ran beside had the channels, unless it has them itself.
+// Key of the same sample measured alone. The channels belong to what it overlapped with, unless the sample has channels
+// itself.
 SampleKey alone(SampleKey key) {
   const bool has_channels = key.kind == SampleKind::kChannelCopy || is_message(key.kind);
   key.beside.reset();
@@ -157,7 +158,7 @@ class Builder {
     for (const auto& [group, sizes] : pooled_.messages) fit_messages(group, sizes);
     describe_overlaps();
     if (profile_.fits.empty() && request_.cluster->empty()) {
-      refuse_fit("samples", "hold nothing that a forecast uses", "measure gemm, memory_copy or messages");
+      refuse_fit("samples", "contain nothing that a forecast uses", "measure gemm, memory_copy or messages");
     }
     if (request_.host) describe_host();
     const bool says_something = !device_.is_null() || !request_.cluster->empty();
@@ -189,8 +190,9 @@ class Builder {
     device_["memory_efficiency"] = 1.0;
   }
 
-  // Seconds a byte between the largest copy and one of a quarter of its size. On a host most sizes lie in its caches,
-  // which are many times as fast: one piece through all of them describes these best, and the largest not at all.
+  // Seconds per byte between the largest copy and one of a quarter of its size. On a host most sizes fit in its caches,
+  // which are many times as fast: a single segment through all sizes describes the cached ones best, and the largest
+  // not at all.
   double slope_beyond_caches() const {
     const auto largest = std::prev(pooled_.copies.end());
     constexpr double kFar = 4.0;
@@ -226,7 +228,7 @@ class Builder {
     if (!request_.host) describe_precisions(kernel);
   }
 
-  // The shares of all precisions of which the forward layout was measured, by the kernel that a forecast will use.
+  // Shares of the peak for all precisions whose forward layout was measured, with the kernel that a forecast will use.
   void describe_precisions(const GemmKernel& kernel) {
     const GemmSearch search{{kernel.tile}, {kernel.overhead_depth}, kernel.overlapped, {kernel.wave_share}};
     nlohmann::json shares = nlohmann::json::object();
@@ -241,8 +243,8 @@ class Builder {
         shares[dtype] = share;
       } else if (precision != Precision::kFp32) {  // frameworks multiply "fp32" in tf32
         notes_.push_back(fmt::format(
-            "gemm {} ran at {:.0f} TFLOP/s, above the {:.0f} of {}'s datasheet: no share of that peak is told", dtype,
-            fit.rate.value() / 1e12, peak / 1e12, request_.device));
+            "gemm {} ran at {:.0f} TFLOP/s, above the {:.0f} of {}'s datasheet: its share of the peak is left out",
+            dtype, fit.rate.value() / 1e12, peak / 1e12, request_.device));
       }
     }
     const char* key = request_.in_step ? "gemm_efficiency_by_precision" : "kernel_efficiency_by_precision";
@@ -251,15 +253,15 @@ class Builder {
 
   void describe_rate(const std::string& what, const GemmFit& fit, Precision precision, bool describes_kernel) {
     if (request_.host) {
-      // Nobody publishes what a core's vector units reach: the rate of full tiles is the peak.
+      // Nobody publishes the peak rate of a core's vector units: the rate of full tiles is the peak.
       device_["peak"][std::string(name_of(precision))] = fmt::format("{:.6g}GFLOP/s", fit.rate.value() / 1e9);
       device_["gemm_efficiency"] = 1.0;
     } else if (describes_kernel) {
       device_[request_.in_step ? "gemm_efficiency" : "kernel_efficiency"] = share_of_peak(what, fit, precision);
     }
     if (!describes_kernel) return;
-    // Large products do not show a launch. It is not absent then, but not known from them: a device of the catalogue
-    // keeps its own, a host gets a short one, because a forecast divides by it.
+    // Large GEMMs do not reveal the launch time; that does not make it zero. A device of the catalogue keeps its own
+    // value, and a host gets a short one, because a forecast divides by it.
     constexpr double kShortestLaunch = 1e-9;
     if (fit.launch.value() > kShortestLaunch || request_.device.empty()) {
       device_["kernel_launch"] = fmt::format("{:.6g}us", std::max(kShortestLaunch, fit.launch.value()) * 1e6);
@@ -269,7 +271,7 @@ class Builder {
                              {"overlapped", fit.kernel.overlapped},
                              {"wave_share", fit.kernel.wave_share}};
     const BytesPerSecond memory = bandwidth_.value_or(catalogue_.memory_bandwidth);
-    constexpr double kUnseen = 1e6;  // streams that no shape waited for
+    constexpr double kUnseen = 1e6;  // operand streams that no shape waited for
     const double share = fit.stream && memory.value() > 0 ? *fit.stream / memory : kUnseen;
     kernel["memory_efficiency"] = std::min(share, kUnseen);
     device_["gemm_kernel"] = std::move(kernel);
@@ -278,14 +280,14 @@ class Builder {
   double share_of_peak(const std::string& what, const GemmFit& fit, Precision precision) const {
     const double peak = catalogue_.peak_of(precision).value();
     if (peak <= 0.0) {
-      refuse_fit(what, "needs the device's peak of that precision", "name the catalogue's device: --device NAME");
+      refuse_fit(what, "needs the device's peak in that precision", "name the catalogue's device: --device NAME");
     }
     const double share = fit.rate.value() / peak;
     if (share > 1.0) {
       refuse_fit(what,
                  fmt::format("ran at {:.0f} TFLOP/s, above the {:.0f} of {}'s datasheet", fit.rate.value() / 1e12,
                              peak / 1e12, request_.device),
-                 "check precision and device: the products were perhaps not computed");
+                 "check precision and device; perhaps the products were never computed");
     }
     return share;
   }
@@ -293,7 +295,7 @@ class Builder {
   void fit_messages(const GroupName& name, const Sizes& sizes) {
     const auto& [sample_kind, ranks, nodes] = name;
     const std::optional<CollectiveKind> collective = collective_of(sample_kind);
-    // A forecast prices no broadcasts and no reductions to one rank.
+    // Forecasts do not price broadcasts and reductions to one rank.
     const bool priced = is_message(sample_kind) && sample_kind < sample_of(CollectiveKind::kBroadcast);
     if (!priced || ranks < 2) return;
     const std::string what =
@@ -311,10 +313,10 @@ class Builder {
     latency_ = fmt::format("{:.6g}us", curve.time(Bytes(0)).value() * 1e6);
   }
 
-  // Everything a forecast asks of a cluster, so that none of the catalogue's is needed.
+  // Sets everything a forecast needs to know about a cluster, so that nothing comes from the catalogue.
   void describe_host() {
     if (!device_.contains("peak") || !bandwidth_ || link_.empty() || !measurement_.memory_bytes) {
-      refuse_fit("samples", "do not describe a host: gemm, memory_copy, p2p and memory_bytes are all needed",
+      refuse_fit("samples", "do not describe a host completely: gemm, memory_copy, p2p and memory_bytes are all needed",
                  "calibrate again without leaving kinds out");
     }
     device_["name"] = measurement_.device;
@@ -334,18 +336,19 @@ class Builder {
 
   using Points = std::vector<OperatorPoint>;
 
-  // Of kernels beside products, and the figures that follow:
-  //   norm, elementwise           memory_efficiency: the rate of all of them together over the bandwidth
-  //   optimizer                   adam_efficiency: the rate of Adam's update over the bandwidth, where a fit is
-  //                               possible; of SGD's a fit, and no figure
-  //   embedding, loss             a fit each, and no figure: a forecast knows their bytes
-  //   attention                   flash_forward_efficiency and flash_backward_efficiency, shares of the peak; a fit
-  //                               and no figure where `operator` names the kernel: it is not the one that others train
-  //                               with
+  // Fits of kernels other than GEMMs, and the figures they yield:
+  //   norm, elementwise           memory_efficiency: their common rate over the bandwidth
+  //   optimizer                   adam_efficiency: the rate of Adam's update over the bandwidth, if it can be fitted;
+  //   SGD
+  //                               has a fit, but no figure
+  //   embedding, loss             a fit each, but no figure: a forecast knows their bytes
+  //   attention                   flash_forward_efficiency and flash_backward_efficiency, shares of the peak; a fit but
+  //   no
+  //                               figure if `operator` names the kernel, because training elsewhere uses another one
   //   launch                      kernel_launch, the median
   //   host_copy                   the cluster's host_bandwidth
-  // Host dispatches, and what ran beside something else, are kept in measurements; no figure follows from them. A fit
-  // that gives no figure and refuses its data is left out, with the reason in the notes.
+  // Host dispatches and overlapped samples stay in the measurements; no figure follows from them. A fit that yields no
+  // figure and rejects its data is left out, with the reason in the notes.
   void describe_kernels() {
     memory_rate_ = bandwidth_.value_or(catalogue_.memory_bandwidth).value();
     std::map<KernelName, Points> memory;
@@ -371,7 +374,7 @@ class Builder {
     if (!host_copies.empty()) describe_host_copies(std::move(host_copies));
   }
 
-  // What may be refused without the rest of the profile.
+  // Runs a fit that may be refused without losing the rest of the profile.
   template <class Fit>
   void if_possible(const Fit& fit) {
     try {
@@ -387,8 +390,8 @@ class Builder {
     return fitted;
   }
 
-  // One device has one share for all but Adam: that of norms and element-wise kernels, which are most of what memory
-  // bounds. Without a figure of its own Adam has it too.
+  // One share covers all kernels but Adam: that of norms and element-wise kernels, which are most of the memory-bound
+  // work. Adam uses it too if it has no figure of its own.
   void describe_memory(const std::map<KernelName, Points>& memory) {
     Points common;
     for (const auto& [name, points] : memory) {
@@ -412,25 +415,25 @@ class Builder {
   }
 
   void check_share(const std::string& what, const OperatorFit& fitted) const {
-    // Tensors that stay in a cache beat the memory a little.
+    // Tensors that stay in a cache exceed the memory bandwidth a little.
     constexpr double kMostShare = 1.2;
     if (memory_rate_ > 0.0 && fitted.rate / memory_rate_ <= kMostShare) return;
     refuse_fit(what,
-               fmt::format("move {:.0f} GB/s, and the memory gives {:.0f}", fitted.rate / 1e9, memory_rate_ / 1e9),
+               fmt::format("move {:.0f} GB/s, but the memory provides {:.0f}", fitted.rate / 1e9, memory_rate_ / 1e9),
                "name the catalogue's device (--device NAME), and measure tensors larger than its caches");
   }
 
   void describe_attention(const KernelName& name, const Points& points) {
     const auto& [kind, op, dtype] = name;
     const std::string what = words_of(name);
-    // A kernel that is named is one of several: what trains elsewhere is another.
+    // A kernel that is named is one of several, and training elsewhere uses another one.
     if (!op.empty()) return if_possible([&] { fit_kernel(what, "FLOP", points); });
     const OperatorFit fitted = fit_kernel(what, "FLOP", points);
     const auto precision = parse<Precision>(dtype);
     const double peak = precision ? catalogue_.peak_of(*precision).value() : 0.0;
     if (peak <= 0.0 || fitted.rate > peak) {
       refuse_fit(what,
-                 fmt::format("ran at {:.0f} TFLOP/s, and the device's peak is {:.0f}", fitted.rate / 1e12, peak / 1e12),
+                 fmt::format("ran at {:.0f} TFLOP/s, but the device's peak is {:.0f}", fitted.rate / 1e12, peak / 1e12),
                  "check dtype, causal and --device NAME");
     }
     const bool forward = kind == SampleKind::kAttentionForward;
@@ -445,10 +448,10 @@ class Builder {
     if (slope > 0.0) profile_.cluster["host_bandwidth"] = fmt::format("{:.6g}GB/s", 1e-9 / slope);
   }
 
-  // The slowdowns of what ran beside something else, over the channels of the message or channel copy of the two. A
-  // sample counts when the same one was measured alone too; kinds with fewer than three numbers of channels are left
-  // out. No figure of a device follows: what forecasts assume of computation beside communication is fitted to whole
-  // steps (model/cost/stage_costs.cpp).
+  // Slowdowns of overlapped samples as a function of the channels of the message or channel copy among the two. A
+  // sample counts only if it was also measured alone; kinds with fewer than three channel counts are left out. No
+  // figure of a device follows: the overlap that forecasts assume between computation and communication is fitted to
+  // whole steps (model/cost/stage_costs.cpp).
   void describe_overlaps() {
     std::map<std::string, std::vector<OverlapPoint>> groups;
     for (const auto& [label, beside] : pooled_.all) {
@@ -468,7 +471,7 @@ class Builder {
         const OverlapFit fit = fit_overlap(what, points);
         const OverlapLine line{what, fit.at_none, fit.per_channel, *channels.rbegin()};
         if (line.factor(0) <= 0.0 || line.factor(line.most_channels) <= 0.0) {
-          refuse_fit(what, "takes no time at all at one end of the line", "measure more numbers of channels");
+          refuse_fit(what, "fits a line that falls to zero time at one end", "measure more channel counts");
         }
         profile_.fits.push_back(fit.told(what, "channels"));
         profile_.overlaps.push_back(line);
@@ -490,7 +493,7 @@ class Builder {
   nlohmann::json device_;
   Device catalogue_;
   std::optional<BytesPerSecond> bandwidth_;
-  double memory_rate_ = 0.0;  // bytes a second that a forecast will use
+  double memory_rate_ = 0.0;  // bytes per second that a forecast will use
   std::string link_;
   std::string latency_;
 };

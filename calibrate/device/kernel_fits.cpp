@@ -48,7 +48,7 @@ Unknowns solve_rows(const std::vector<FitRow>& rows) {
 
 Unknowns fit_maximum(const std::vector<Terms>& all) {
   constexpr int kMostRounds = 20;
-  // Compute-bound at first, all but those with few FLOPs a byte: half of the median.
+  // Initially all shapes are compute-bound, except those with less than half of the median FLOPs per byte.
   std::vector<double> intensities;
   for (const Terms& terms : all) intensities.push_back(terms.busy / terms.moved);
   const double few = 0.5 * median_of(intensities);
@@ -100,7 +100,7 @@ void check_products(const std::string& what, const std::vector<GemmPoint>& point
   }
   for (const GemmPoint& point : points) {
     if (std::isfinite(point.seconds) && point.seconds > 0.0) continue;
-    refuse_fit(what, fmt::format("{} in {} s is no measurement", label_of(point.shape), point.seconds),
+    refuse_fit(what, fmt::format("{} in {} s is not a valid measurement", label_of(point.shape), point.seconds),
                "expected finite times above zero");
   }
   const auto [least, most] = std::minmax_element(
@@ -110,7 +110,7 @@ void check_products(const std::string& what, const std::vector<GemmPoint>& point
     refuse_fit(what,
                fmt::format("times do not grow with the work: {} took {:.3g} s, {} {:.3g} s", label_of(least->shape),
                            least->seconds, label_of(most->shape), most->seconds),
-               "the products were probably not computed, or not waited for");
+               "the GEMMs were probably not computed, or the timer did not wait for them");
   }
 }
 
@@ -190,7 +190,7 @@ void check_amounts(const std::string& what, const std::vector<OperatorPoint>& po
   }
 }
 
-// Launch and seconds per amount. Amounts are scaled, so that both unknowns are of one magnitude.
+// Launch and seconds per amount. Amounts are scaled so that both unknowns have the same order of magnitude.
 std::vector<double> solve_amounts(const std::vector<OperatorPoint>& points) {
   const double scale = std::max_element(points.begin(), points.end(), [](const auto& a, const auto& b) {
                          return a.amount < b.amount;
@@ -212,7 +212,7 @@ OperatorFit fit_operator(const std::string& what, const std::vector<OperatorPoin
   check_amounts(what, points);
   const std::vector<double> unknowns = solve_amounts(points);
   if (unknowns[1] <= 0.0) {
-    refuse_fit(what, "does not slow down with size", "measure sizes that differ more, larger than the caches");
+    refuse_fit(what, "does not slow down with size", "measure sizes that differ more and exceed the caches");
   }
   OperatorFit fit;
   fit.launch = Seconds(unknowns[0]);
@@ -243,18 +243,18 @@ std::set<int> check_channels(const std::string& what, const std::vector<OverlapP
     ratios.push_back(point.beside_s / point.alone_s);
   }
   if (channels.size() < kFewestChannels) {
-    refuse_fit(what, fmt::format("{} numbers of channels are too few", channels.size()),
+    refuse_fit(what, fmt::format("{} channel counts are too few", channels.size()),
                fmt::format("measure at least {}", kFewestChannels));
   }
   constexpr double kFastest = 0.9;
   if (median_of(ratios) < kFastest) {
-    refuse_fit(what, fmt::format("takes {:.2f} of the time it takes alone", median_of(ratios)),
-               "nothing is faster for what runs beside it: clocks have changed, or one of both did not run");
+    refuse_fit(what, fmt::format("takes only {:.2f} of its time alone", median_of(ratios)),
+               "overlap cannot make a kernel faster: clocks changed, or one of the two did not run");
   }
   return channels;
 }
 
-// The line is the sum of a rising and a falling one, so that solutions without negative unknowns hold all of them.
+// The line is the sum of a rising and a falling one, so that non-negative unknowns can represent both slopes.
 OverlapLine solve_channels(const std::vector<OverlapPoint>& points) {
   int most = 1;
   for (const OverlapPoint& point : points) most = std::max(most, point.channels);

@@ -54,7 +54,8 @@ std::string not_fitted(const ConfigError& refusal) {
 
 namespace {
 
-// The same sum of squares from no more rows than there are numbers in one: R of the rows with their right sides.
+// Reduces the rows to as many as there are numbers in one row, with the same sum of squares: R of the QR decomposition
+// of the rows and their right sides.
 void compress(Eigen::MatrixXd& matrix, Eigen::VectorXd& target) {
   const Eigen::Index width = matrix.cols() + 1;
   if (matrix.rows() <= width) return;
@@ -73,7 +74,8 @@ Eigen::VectorXd solve_non_negative(Eigen::MatrixXd matrix, Eigen::VectorXd targe
   matrix = matrix * scale.cwiseInverse().asDiagonal();
   compress(matrix, target);
 
-  // Where the free answer is none below zero, none is better. A term that is zero everywhere has no answer.
+  // If the unconstrained solution has no negative unknown, it is the best one. A term that is zero everywhere has no
+  // solution.
   const Eigen::VectorXd free = matrix.colPivHouseholderQr().solve(target);
   if (free.allFinite() && free.minCoeff() >= 0.0) return free.cwiseQuotient(scale);
   double least = target.squaredNorm();
@@ -145,7 +147,7 @@ RelativeFit fit_relative(const std::vector<FitRow>& rows, double threshold) {
     for (Eigen::Index row = 0; row < residuals.size(); ++row) {
       fit.loss += huber_loss(residuals(row), threshold);
       const double size = std::abs(residuals(row));
-      // Least squares multiplies by the weight twice.
+      // Least squares applies the weight twice.
       weights(row) = size <= threshold ? 1.0 : std::sqrt(threshold / size);
     }
     const bool settled = round > 0 && !(fit.loss < best.loss * (1.0 - kSettled));

@@ -40,17 +40,17 @@ double positive(const ObjectReader& reader, std::string_view key, const nlohmann
   if (!std::isfinite(number) || number <= 0.0) {
     reader.fail(key, fmt::format("{} is not above zero", value.dump()), "expected a finite number above zero");
   }
-  // Beyond any time or size: fits of such numbers overflow.
+  // Numbers beyond any time or size of a machine would make fits overflow.
   constexpr double kLeast = 1e-15;
   constexpr double kMost = 1e18;
   if (number < kLeast || number > kMost) {
-    reader.fail(key, fmt::format("{} is no time or size of a machine", value.dump()),
+    reader.fail(key, fmt::format("{} is not a plausible time or size", value.dump()),
                 fmt::format("expected {:g} to {:g}", kLeast, kMost));
   }
   return number;
 }
 
-// A time or a size.
+// A field for a time or a size.
 template <auto Member>
 Entry<OwnerOf<Member>> measured(std::string_view key, std::string_view help) {
   const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
@@ -59,13 +59,13 @@ Entry<OwnerOf<Member>> measured(std::string_view key, std::string_view help) {
   return entry_of<Member>(key, FieldKind::kNumber, help, read, &write_number<Member>);
 }
 
-// The sides of a shape as a list of whole numbers.
+// Reads the sides of a shape from a list of whole numbers.
 template <auto Member, auto... Sides>
 Entry<SampleKey> sides(std::string_view key, std::string_view form) {
   const auto read = [](ObjectReader& reader, const FieldInfo& field, SampleKey& sample) {
     const std::vector<int> numbers = *reader.whole_list(field.key, 1, kLargestDimension);
     if (numbers.size() != sizeof...(Sides)) {
-      reader.fail(field.key, fmt::format("lists {} numbers", numbers.size()), fmt::format("expected {}", field.help));
+      reader.fail(field.key, fmt::format("has {} numbers", numbers.size()), fmt::format("expected {}", field.help));
     }
     auto& shape = (sample.*Member).emplace();
     std::size_t next = 0;
@@ -83,14 +83,14 @@ bool has_bytes(SampleKind kind) {
          is_message(kind) || is_memory_bound(kind);
 }
 
-// What a kind of sample is measured over.
+// Fields that describe the size of a sample of this kind.
 Fields<SampleKey> fields_over(SampleKind kind) {
   if (kind == SampleKind::kGemm) {
     return {sides<&SampleKey::shape, &SampleShape::m, &SampleShape::n, &SampleShape::k>(
-        "shape", "m, n and k of the product, such as [256, 256, 64]")};
+        "shape", "m, n and k of the GEMM, such as [256, 256, 64]")};
   }
   if (kind == SampleKind::kTrainingStep) {
-    return {whole<&SampleKey::batch>("batch", 1, kMostSequences, "of all ranks")
+    return {whole<&SampleKey::batch>("batch", 1, kMostSequences, "sequences over all ranks")
                 .required("the global batch size of the step")};
   }
   if (is_attention(kind)) {
@@ -101,23 +101,25 @@ Fields<SampleKey> fields_over(SampleKind kind) {
     return {sides<&SampleKey::attention, &AttentionShape::batch, &AttentionShape::heads, &AttentionShape::sequence,
                   &AttentionShape::head_dim>("attention",
                                              "batch, heads, sequence and head dimension, such as [4, 16, 2048, 128]"),
-            custom<SampleKey>("causal", FieldKind::kBoolean, "half of the scores are computed", read, write)};
+            custom<SampleKey>("causal", FieldKind::kBoolean, "only half of the scores are computed", read, write)};
   }
   if (!has_bytes(kind)) return {};
-  return {measured<&SampleKey::bytes>("bytes", "of a copy or message").required("the size of the message or copy")};
+  return {measured<&SampleKey::bytes>("bytes", "size of the message, copy or kernel")
+              .required("the size of the message, copy or kernel")};
 }
 
 Fields<SampleKey> fields_of_kind(SampleKind kind) {
   Fields<SampleKey> fields = {choice<&SampleKey::kind>("kind", "what was timed").required()};
   for (Field<SampleKey>& field : fields_over(kind)) fields.push_back(std::move(field));
   const Fields<SampleKey> common = {
-      text<&SampleKey::op>("operator", "which of several alike"),
+      text<&SampleKey::op>("operator", "variant of the kind"),
       optional_choice<&SampleKey::beside>("beside", "what ran at the same time"),
-      whole<&SampleKey::channels>("channels", 1, kMostChannels, "of the message or channel copy").zero_is_none(),
-      whole<&SampleKey::ranks>("ranks", 1, kMostRanks, "that took part"),
-      whole<&SampleKey::nodes>("nodes", 1, kMostRanks, "that they were on"),
-      text<&SampleKey::dtype>("dtype", "of the operands").always(),
-      whole<&SampleKey::pass>("pass", 1, kMostPasses, "of the calibration")};
+      whole<&SampleKey::channels>("channels", 1, kMostChannels, "channels of the message or channel copy")
+          .zero_is_none(),
+      whole<&SampleKey::ranks>("ranks", 1, kMostRanks, "ranks that took part"),
+      whole<&SampleKey::nodes>("nodes", 1, kMostRanks, "nodes that the ranks were on"),
+      text<&SampleKey::dtype>("dtype", "type of the operands").always(),
+      whole<&SampleKey::pass>("pass", 1, kMostPasses, "pass of the calibration")};
   fields.insert(fields.end(), common.begin(), common.end());
   return fields;
 }
@@ -137,7 +139,8 @@ const Fields<Sample>& time_fields() {
   const auto read_seconds = [](ObjectReader& reader, const FieldInfo& field, Sample& sample) {
     const nlohmann::json& seconds = *reader.find(field.key);
     if (!seconds.is_array() || seconds.empty()) {
-      reader.fail("seconds", "is no list of times", "expected one number per repetition, such as [1.2e-05, 1.3e-05]");
+      reader.fail("seconds", "is not a list of times",
+                  "expected one number per repetition, such as [1.2e-05, 1.3e-05]");
     }
     for (const nlohmann::json& second : seconds) sample.seconds.push_back(positive(reader, field.key, second));
   };
@@ -145,8 +148,8 @@ const Fields<Sample>& time_fields() {
     return OrderedJsonValue(nlohmann::ordered_json(sample.seconds));
   };
   static const Fields<Sample> fields = {
-      measured<&Sample::processor_seconds>("processor_seconds", "CPU time over all repetitions"),
-      custom<Sample>("seconds", FieldKind::kList, "of each repetition", read_seconds, write_seconds)
+      measured<&Sample::processor_seconds>("processor_seconds", "CPU time of all repetitions"),
+      custom<Sample>("seconds", FieldKind::kList, "time of each repetition", read_seconds, write_seconds)
           .required("the time of each repetition")};
   return fields;
 }
@@ -157,12 +160,14 @@ void check_key(const ObjectReader& reader, const SampleKey& key) {
   }
   const bool has_channels = key.kind == SampleKind::kChannelCopy || is_message(key.kind);
   if (key.channels > 0 && !key.beside && !has_channels) {
-    reader.fail("channels", "is given without what ran beside", "say \"beside\" too, such as \"all_reduce\"");
+    reader.fail("channels", "is given without \"beside\"",
+                "add the kind that ran at the same time, such as \"beside\": \"all_reduce\"");
   }
-  if (key.kind == SampleKind::kChannelCopy && key.channels == 0) reader.fail_missing("channels", "its thread blocks");
+  if (key.kind == SampleKind::kChannelCopy && key.channels == 0)
+    reader.fail_missing("channels", "expected its number of thread blocks");
 }
 
-// Versions and clocks by name.
+// Values by name, such as library versions and clocks.
 template <auto Member, auto Read>
 Entry<Measurement> by_name(std::string_view key, std::string_view help) {
   const auto read = [](ObjectReader& reader, const FieldInfo& field, Measurement& measurement) {
@@ -200,17 +205,18 @@ std::string version_of(ObjectReader& versions, const std::string& key, const nlo
 
 const Fields<Measurement>& measurement_fields() {
   static const Fields<Measurement> fields = {
-      text<&Measurement::device>("device", "what was measured").required("the name of what was measured").always(),
+      text<&Measurement::device>("device", "name of the measured device")
+          .required("the name of the measured device")
+          .always(),
       whole<&Measurement::multiprocessors>("multiprocessors", 1, kMostMultiprocessors,
-                                           "SMs of a GPU; cores that worked on one product of a CPU"),
+                                           "SMs of a GPU; cores that work on one GEMM of a CPU"),
       text<&Measurement::host>("host", "the machine's name").always(),
       text<&Measurement::date>("date", "YYYY-MM-DD; of a run with the time of day, UTC").always(),
       by_name<&Measurement::libraries, &version_of>("libraries", "name to version").always(),
       measured<&Measurement::memory_bytes>("memory_bytes", "of the device, or of the whole host"),
-      by_name<&Measurement::clocks_mhz, &positive>("clocks_mhz",
-                                                   "the fastest that the device's parts may run, by name"),
-      custom<Measurement>("samples", FieldKind::kList, "what was timed", &read_samples, nullptr)
-          .required("a list of what was timed")};
+      by_name<&Measurement::clocks_mhz, &positive>("clocks_mhz", "maximum clocks of the device's parts, by name"),
+      custom<Measurement>("samples", FieldKind::kList, "timed samples", &read_samples, nullptr)
+          .required("a list of timed samples")};
   return fields;
 }
 
@@ -251,7 +257,7 @@ std::string SampleKey::text_without_pass() const {
   if (ranks > 1) words += fmt::format(", {} ranks", ranks);
   if (nodes > 1) words += fmt::format(" on {} nodes", nodes);
   if (!dtype.empty()) words += " " + dtype;
-  if (beside) words += fmt::format(" beside {}", name_of(*beside));
+  if (beside) words += fmt::format(" overlapped with {}", name_of(*beside));
   if (channels > 0) words += fmt::format(" on {} channels", channels);
   return words;
 }
@@ -278,7 +284,7 @@ Measurement read_measurement(std::string_view text, const std::string& file) {
   if (!schema) reader.fail_missing("schema", expected);
   if (*schema != kSchema) reader.fail("schema", fmt::format("\"{}\" is another format", *schema), expected);
   if (reader.find("run") != nullptr) {
-    reader.fail("run", "these are the steps of a run, of which no profile can be made",
+    reader.fail("run", "these are the steps of a run, which cannot be turned into a profile",
                 "measure the machine: flopcast calibrate --cpu");
   }
   Measurement measurement;
@@ -290,7 +296,7 @@ Measurement read_measurement(std::string_view text, const std::string& file) {
 std::string write_measurement(const Measurement& measurement) {
   nlohmann::ordered_json json = {{"schema", kSchema}};
   add_fields(measurement_fields(), measurement, json);
-  // One sample a line: a person can read it, and the seconds do not take a line each.
+  // One sample per line keeps the file readable without a line for every time.
   std::string text = "{\n";
   for (const auto& item : json.items()) text += fmt::format("  {}: {},\n", json_text(item.key()), dumped(item.value()));
   text += "  \"samples\": [";
@@ -314,14 +320,15 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-// Other libraries choose other kernels: their times belong to another measurement.
+// Other library versions choose other kernels: their times belong in another measurement.
 void require_same_libraries(const Measurement& known, const Measurement& about, const std::string& path) {
   for (const auto& [library, version] : about.libraries) {
     const auto before = known.libraries.find(library);
     if (before == known.libraries.end() || before->second == version) continue;
     throw ConfigError(
-        {"libraries", fmt::format("{} was measured with {} {}, and here is {}", path, library, before->second, version),
-         path, "give another file, or remove this one"});
+        {"libraries",
+         fmt::format("{} was measured with {} {}, but this machine has {}", path, library, before->second, version),
+         path, "name another file, or remove this one"});
   }
 }
 
@@ -357,12 +364,12 @@ MeasurementFile::MeasurementFile(std::string path, const Measurement& about)
   Measurement known = read_measurement(text_of(path_), path_);
   if (known.device != about.device || known.multiprocessors != about.multiprocessors || known.host != about.host) {
     throw ConfigError({"device",
-                       fmt::format("{} holds measurements of {} on {}, this is {} on {}", path_, known.device,
+                       fmt::format("{} contains measurements of {} on {}, but this is {} on {}", path_, known.device,
                                    known.host, about.device, about.host),
-                       path_, "give another file"});
+                       path_, "name another file"});
   }
   require_same_libraries(known, about, path_);
-  // What is new is measured with them.
+  // Libraries that the file does not list yet are those of the new samples.
   known.libraries.insert(about.libraries.begin(), about.libraries.end());
   measurement_ = std::move(known);
 }
@@ -379,10 +386,10 @@ bool is_named(const Measurement& measurement) {
   return !measurement.device.empty() && measurement.device != "unnamed";
 }
 
-// What is fitted together.
+// Name of the group of samples that are fitted together.
 std::string group_of(const SampleKey& key) {
   if (key.kind == SampleKind::kGemm) {
-    return fmt::format("products of {}{}", key.dtype, key.op.empty() ? "" : " (" + key.op + ")");
+    return fmt::format("GEMMs of {}{}", key.dtype, key.op.empty() ? "" : " (" + key.op + ")");
   }
   if (!is_message(key.kind)) {
     return fmt::format("{}{}{}", name_of(key.kind), key.op.empty() ? "" : " (" + key.op + ")",
@@ -392,14 +399,15 @@ std::string group_of(const SampleKey& key) {
                      key.nodes > 1 ? fmt::format(" on {} nodes", key.nodes) : "");
 }
 
-// Different samples that a fit of the group needs; none where nothing is fitted over sizes.
+// Number of different samples that a fit of the group needs; zero if nothing is fitted over sizes.
 std::size_t needed_for(SampleKind kind) {
   if (kind == SampleKind::kGemm) return kFewestShapes;
   if (is_message(kind) || kind == SampleKind::kMemoryCopy || kind == SampleKind::kHostCopy) return kFewestSizes;
   return is_memory_bound(kind) || is_attention(kind) ? kFewestAmounts : 0;
 }
 
-// What ran beside something else is fitted where there is enough of it.
+// True for samples that are not overlapped and have no channels. Groups of the others may be small: they are fitted
+// only if there are enough of them.
 bool is_fitted_alone(const SampleKey& key) {
   return !key.beside && key.channels == 0;
 }
@@ -408,8 +416,8 @@ bool is_fitted_alone(const SampleKey& key) {
 
 void add_samples(Measurement& all, const Measurement& more, const std::string& file) {
   if (is_named(all) && is_named(more) && all.device != more.device) {
-    throw ConfigError({"", fmt::format("was measured on {}, the files before on {}", more.device, all.device), file,
-                       "one profile describes one device"});
+    throw ConfigError({"", fmt::format("was measured on {}, but the previous files on {}", more.device, all.device),
+                       file, "one profile describes one device"});
   }
   if (!is_named(all)) {
     all.device = more.device;
@@ -433,7 +441,7 @@ std::vector<std::string> leave_out_small_groups(Measurement& measurement) {
     if (!is_fitted_alone(sample.key)) continue;
     const std::string group = group_of(sample.key);
     SampleKey size = sample.key;
-    // A curve does not tell types apart.
+    // A curve does not distinguish data types.
     if (is_message(size.kind)) size.dtype.clear();
     sizes[group].insert(size.text_without_pass());
     if (sample.key.kind == SampleKind::kGemm && !parse<Precision>(sample.key.dtype)) {
@@ -483,8 +491,8 @@ void require_agreement(const Measurement& measurement, const std::string& file) 
   const Agreement agreement = compare_passes(measurement);
   if (agreement.median <= kAgreementTolerance) return;
   throw EnvironmentError(fmt::format(
-      "the two passes of the calibration disagree by {:.1f} % in the median of {} samples (tolerance {:.1f} "
-      "%), most on {} ({:.1f} %): no profile is written. Something else used this machine; calibrate again "
+      "the two calibration passes disagree by {:.1f} % in the median over {} samples (tolerance {:.1f} "
+      "%), most on {} ({:.1f} %): no profile was written. Something else used this machine; calibrate again "
       "when it is quiet{}",
       1e2 * agreement.median, agreement.compared, 1e2 * kAgreementTolerance, agreement.worst, 1e2 * agreement.largest,
       file.empty() ? "" : fmt::format(" (the measurements are in {})", file)));

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kFewestPerPiece = 3;
 constexpr std::size_t kMostSizes = 64;
-constexpr double kLeastLoss = 1e-12;  // per size, of exact data
+constexpr double kLeastLoss = 1e-12;  // per size, for exact data
 
 struct Piece {
   std::size_t first = 0;
@@ -26,14 +26,14 @@ struct Pieces {
   double loss = std::numeric_limits<double>::infinity();
 };
 
-// One time for each size, sorted.
+// One median time per size, sorted by size.
 std::vector<MessagePoint> condensed(const std::string& what, const std::vector<MessagePoint>& points) {
   std::map<double, std::vector<double>> times;
   for (const MessagePoint& point : points) {
     const bool valid =
         std::isfinite(point.bytes) && std::isfinite(point.seconds) && point.bytes > 0 && point.seconds > 0;
     if (!valid) {
-      refuse_fit(what, fmt::format("{} bytes in {} s is no measurement", point.bytes, point.seconds),
+      refuse_fit(what, fmt::format("{} bytes in {} s is not a valid measurement", point.bytes, point.seconds),
                  "expected finite numbers above zero");
     }
     times[point.bytes].push_back(point.seconds);
@@ -43,7 +43,7 @@ std::vector<MessagePoint> condensed(const std::string& what, const std::vector<M
   return sorted;
 }
 
-// At most kMostSizes points: neighbours become one, of their median size and time.
+// At most kMostSizes points: neighbours are merged into one with their median size and time.
 std::vector<MessagePoint> pooled(const std::vector<MessagePoint>& points) {
   const std::size_t together = (points.size() + kMostSizes - 1) / kMostSizes;
   if (together <= 1) return points;
@@ -60,8 +60,8 @@ std::vector<MessagePoint> pooled(const std::vector<MessagePoint>& points) {
   return fewer;
 }
 
-// The nearest times that never fall: least absolute differences, by pooling adjacent violators with their lower median:
-// interference only ever makes a message slower. A curve that followed an outlier upwards would have to stay there.
+// The nearest non-decreasing times by least absolute differences: pools adjacent violators with their lower median,
+// because interference can only slow a message down. A curve that followed an outlier upwards would have to stay there.
 std::vector<MessagePoint> rising(const std::vector<MessagePoint>& points) {
   std::vector<std::vector<double>> blocks;
   for (const MessagePoint& point : points) {
@@ -84,7 +84,7 @@ std::vector<MessagePoint> rising(const std::vector<MessagePoint>& points) {
 void check_growth(const std::string& what, const std::vector<MessagePoint>& points) {
   constexpr double kFarther = 4.0;
   constexpr double kFaster = 0.7;
-  // Small messages cost their latency, and its outliers say nothing about the sizes.
+  // The time of a small message is mostly latency, whose outliers are unrelated to the size.
   constexpr double kSmall = 65536.0;
   for (std::size_t large = 1; large < points.size(); ++large) {
     for (std::size_t small = 0; small < large; ++small) {
@@ -98,8 +98,8 @@ void check_growth(const std::string& what, const std::vector<MessagePoint>& poin
   }
 }
 
-// A curve is the time of a size. Where a few per cent more bytes take half or twice as long, again and again, the times
-// are those of something else on the links.
+// A curve maps each size to one time. If a few per cent more bytes take half or twice as long again and again, the
+// times depend on other traffic on the links.
 void check_scatter(const std::string& what, const std::vector<MessagePoint>& points) {
   constexpr double kNeighbour = 1.1;
   constexpr std::size_t kFewestNeighbours = 16;
@@ -112,12 +112,12 @@ void check_scatter(const std::string& what, const std::vector<MessagePoint>& poi
   }
   if (apart.size() < kFewestNeighbours || median_of(apart) <= kMostApart) return;
   refuse_fit(what,
-             fmt::format("times do not follow the size: those of neighbouring sizes differ by {:.0f} % in the median",
+             fmt::format("times do not follow the sizes: neighbouring sizes differ by {:.0f} % in the median",
                          1e2 * (median_of(apart) - 1.0)),
-             "measure again without other traffic, or leave these out");
+             "measure again without other traffic, or leave these samples out");
 }
 
-// Lines through runs of points: with one size left out, most runs are as they were.
+// Cached line fits through ranges of points: if one size is left out, most ranges stay the same.
 class Lines {
  public:
   const RelativeFit& through(const MessagePoint* first, const MessagePoint* last) {
@@ -138,7 +138,7 @@ class Partition {
  public:
   Partition(const std::vector<MessagePoint>& points, Lines& lines) : points_(points), lines_(lines) {}
 
-  // The best cut into 1, 2, … `most` pieces; fewer where the sizes do not suffice.
+  // The best partition into 1, 2, … `most` pieces; fewer if there are too few sizes.
   std::vector<Pieces> best(int most) {
     const std::size_t ends = points_.size() + 1;
     std::vector<Pieces> before(ends);
@@ -162,7 +162,7 @@ class Partition {
  private:
   void extend(const Pieces& head, std::size_t first, std::size_t last, Pieces& best) {
     if (last - first < std::min(kFewestPerPiece, points_.size())) return;
-    if (!(head.loss < best.loss)) return;  // and no line makes it less
+    if (!(head.loss < best.loss)) return;  // no line can lower the loss
     const RelativeFit& line = lines_.through(points_.data() + first, points_.data() + last);
     if (!(head.loss + line.loss < best.loss)) return;
     best = head;
@@ -174,8 +174,8 @@ class Partition {
   Lines& lines_;
 };
 
-// Between the last size of one piece and the first of the next: where the lines cross, else where the curve neither
-// overshoots the next piece nor leaves the one before.
+// Boundary between the last size of one piece and the first of the next: the intersection of the lines if it lies in
+// between, otherwise the size at which the curve neither overshoots the next piece nor leaves the previous one.
 double start_of(const Piece& before, double last, const Piece& next, double first) {
   const auto gap = [&](double bytes) { return before.alpha + before.beta * bytes - next.alpha - next.beta * bytes; };
   const double at_last = gap(last);
@@ -197,7 +197,7 @@ MessageCurve curve_of(const std::vector<MessagePoint>& points, const Pieces& pie
   return MessageCurve(std::move(segments));
 }
 
-// Of the measured times, not of the rising ones: those look smoother than they are.
+// Loss over the measured times, not over the non-decreasing ones, which look smoother than the data is.
 double loss_of(const MessageCurve& curve, const std::vector<MessagePoint>& sizes) {
   double loss = 0.0;
   for (const MessagePoint& size : sizes) loss += huber_loss(curve.time(Bytes(size.bytes)).value() / size.seconds - 1.0);
@@ -205,7 +205,7 @@ double loss_of(const MessageCurve& curve, const std::vector<MessagePoint>& sizes
 }
 
 MessageCurve best_curve(const std::vector<MessagePoint>& sizes, SegmentCount count, Lines& lines) {
-  // One line does not follow an outlier.
+  // A single line does not follow an outlier.
   const std::vector<MessagePoint> points = count.most > 1 ? rising(sizes) : sizes;
   const std::vector<Pieces> cuts = Partition(points, lines).best(count.most);
   if (count.exactly) return curve_of(points, cuts.back());

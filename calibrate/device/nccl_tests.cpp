@@ -18,7 +18,7 @@ namespace flopcast {
 
 namespace {
 
-// One result of a run, before it is a sample.
+// One row of a run, before it becomes a sample.
 struct NcclTestsRow {
   double bytes = 0.0;
   std::string dtype;
@@ -26,24 +26,24 @@ struct NcclTestsRow {
   std::optional<double> algbw;
   std::optional<double> busbw;
   double time_precision = 0.0;   // half a unit of the last printed digit
-  double busbw_precision = 0.0;  // the same
+  double busbw_precision = 0.0;  // half a unit of the last printed digit
   double wrong = 0.0;
   std::string where;
 };
 
 struct NcclTestsRun {
   std::optional<SampleKind> kind;
-  bool is_concluded = false;  // the footer tells the kind
-  int ranks = 0;              // zero: the file does not tell
+  bool is_concluded = false;  // the footer confirms the kind
+  int ranks = 0;              // zero: not given in the file
   int nodes = 0;
   std::string device;
   std::string where;
   std::vector<NcclTestsRow> rows;
 };
 
-// The collective that a program's name such as "./build/all_reduce_perf_mpi" says.
+// Collective that a program's name refers to, such as "./build/all_reduce_perf_mpi".
 std::optional<SampleKind> kind_of_program(std::string_view text) {
-  // The longer names first: "reduce" is part of three.
+  // Longer names first: "reduce" is part of three others.
   constexpr std::array<std::pair<std::string_view, SampleKind>, 7> kPrograms = {
       {{"all_reduce_perf", sample_of(CollectiveKind::kAllReduce)},
        {"all_gather_perf", sample_of(CollectiveKind::kAllGather)},
@@ -58,7 +58,7 @@ std::optional<SampleKind> kind_of_program(std::string_view text) {
   return std::nullopt;
 }
 
-// "float" -> "fp32"; types that are not listed stay as they are.
+// "float" -> "fp32"; unlisted types are returned unchanged.
 std::string precision_of_nccl(const std::string& type) {
   static const std::map<std::string, std::string> names = {
       {"float", "fp32"}, {"half", "fp16"}, {"bfloat16", "bf16"}, {"f8e4m3", "fp8"}, {"f8e5m2", "fp8"}};
@@ -66,7 +66,7 @@ std::string precision_of_nccl(const std::string& type) {
   return known == names.end() ? type : known->second;
 }
 
-// n of 2(n-1)/n or (n-1)/n; nothing when the printed digits leave a choice.
+// n of 2(n-1)/n or (n-1)/n; absent if the printed digits allow more than one n.
 std::optional<int> ranks_by_factor(const NcclTestsRun& run, SampleKind kind) {
   const NcclTestsRow* largest = nullptr;
   for (const NcclTestsRow& row : run.rows) {
@@ -91,52 +91,52 @@ std::optional<int> ranks_by_factor(const NcclTestsRun& run, SampleKind kind) {
 void check_row(const NcclTestsRow& row, SampleKind kind, int ranks) {
   if (row.wrong > 0.0) {
     refuse_at(row.where, fmt::format("{} elements of the result were wrong", row.wrong),
-              "measure again: times of wrong results say nothing");
+              "measure again: the times of wrong results are meaningless");
   }
   const double time = *row.time_us;
   if (!std::isfinite(time) || time <= 0.0)
-    refuse_at(row.where, fmt::format("{} us is no time", time), "expected above zero");
+    refuse_at(row.where, fmt::format("{} us is not a valid time", time), "expected a time above zero");
   if (!row.busbw) return;
   const double busbw = row.bytes / (time * 1e3) * bus_factor(kind, ranks);
   constexpr double kRounding = 1.01;
   const double tolerance = kRounding * (row.busbw_precision + busbw * row.time_precision / time) + 1e-9;
   if (std::abs(busbw - *row.busbw) <= tolerance) return;
   refuse_at(row.where,
-            fmt::format("prints busbw {}, but {} bytes in {} us on {} ranks are {:.2f} GB/s", *row.busbw, row.bytes,
+            fmt::format("reports busbw {}, but {} bytes in {} us on {} ranks are {:.2f} GB/s", *row.busbw, row.bytes,
                         time, ranks, busbw),
-            "check the collective (--collective), --ranks, and whether columns were moved");
+            "check --collective and --ranks, and whether columns were shifted");
 }
 
 void add_run(const NcclTestsRun& run, const std::string& file, const NcclTestsRequest& request,
              Measurement& measurement) {
   const std::optional<SampleKind> kind = request.kind ? request.kind : run.kind;
   if (!kind) {
-    refuse_at(run.where, fmt::format("{} does not tell which collective was measured", file),
-              "give it: --collective all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce or p2p");
+    refuse_at(run.where, fmt::format("{} does not name the collective that was measured", file),
+              "specify it: --collective all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce or p2p");
   }
   if (run.is_concluded && run.kind && *run.kind != *kind) {
-    refuse_at(run.where, fmt::format("{} says at its end that it measured {}", file, name_of(*run.kind)),
-              "leave --collective out");
+    refuse_at(run.where, fmt::format("{} states at its end that it measured {}", file, name_of(*run.kind)),
+              "omit --collective");
   }
   const bool message = *kind == SampleKind::kPointToPoint;
   std::optional<int> ranks = request.ranks;
   if (!ranks && run.ranks > 0) ranks = run.ranks;
   if (!ranks) ranks = ranks_by_factor(run, *kind);
-  if (!ranks) refuse_at(run.where, fmt::format("{} does not tell how many ranks ran", file), "give them: --ranks N");
-  constexpr int kLargestNode = 8;  // beyond it the log has to tell
+  if (!ranks) refuse_at(run.where, fmt::format("{} does not state the number of ranks", file), "specify it: --ranks N");
+  constexpr int kLargestNode = 8;  // for larger groups the number of nodes must be known
   if (!request.nodes && run.nodes == 0 && *ranks > kLargestNode) {
     refuse_at(run.where, fmt::format("{} does not list its devices: {} ranks may be on several nodes", file, *ranks),
-              "give them: --nodes N");
+              "specify the number of nodes: --nodes N");
   }
   const int nodes = request.nodes.value_or(run.nodes > 0 ? run.nodes : 1);
   if (nodes > *ranks) {
-    refuse_at(run.where, fmt::format("{} nodes hold only {} ranks", nodes, *ranks), "check --ranks and --nodes");
+    refuse_at(run.where, fmt::format("{} nodes have only {} ranks", nodes, *ranks), "check --ranks and --nodes");
   }
   for (const NcclTestsRow& row : run.rows) {
     if (row.bytes <= 0.0) continue;
     if (!row.time_us) {
       refuse_at(row.where, fmt::format("has no {} time", request.in_place ? "in-place" : "out-of-place"),
-                request.in_place ? "leave --in-place out" : "give --in-place");
+                request.in_place ? "omit --in-place" : "pass --in-place");
     }
     check_row(row, *kind, *ranks);
     SampleKey key{*kind, std::nullopt, row.bytes, *ranks, nodes, precision_of_nccl(row.dtype), 1};
@@ -156,7 +156,7 @@ const Fields<NcclTestsRow>& report_time_fields() {
       amount<&NcclTestsRow::time_us>("time", "microseconds").required(kReportForm),
       amount<&NcclTestsRow::algbw>("alg_bw", "GB/s").required(kReportForm),
       amount<&NcclTestsRow::busbw>("bus_bw", "GB/s").required(kReportForm),
-      amount<&NcclTestsRow::wrong>("nwrong", "wrong elements of the result")};
+      amount<&NcclTestsRow::wrong>("nwrong", "number of wrong result elements")};
   return fields;
 }
 
@@ -164,7 +164,7 @@ template <bool kInPlace>
 const Fields<NcclTestsRow>& report_row_fields() {
   static const Fields<NcclTestsRow> fields = {
       amount<&NcclTestsRow::bytes>("size", "bytes").required(kReportForm),
-      text<&NcclTestsRow::dtype>("type", "as NCCL calls it"),
+      text<&NcclTestsRow::dtype>("type", "NCCL's name of the type"),
       level<&report_time_fields>(kInPlace ? "in_place" : "out_of_place", "times and rates")};
   return fields;
 }
@@ -205,7 +205,7 @@ std::vector<NcclTestsRun> read_nccl_tests_json(std::string_view text, const std:
 }
 
 std::vector<std::string> report_words(std::string line) {
-  // mpirun --tag-output glues its tag to what follows.
+  // mpirun --tag-output prepends its tag to the line without a space.
   for (const char* tag : {"<stdout>:", "<stderr>:", "<stdout>", "<stderr>"}) {
     const std::size_t place = line.find(tag);
     if (place != std::string::npos) line.replace(place, std::string(tag).size(), " ");
@@ -231,7 +231,7 @@ bool is_type(const std::string& text) {
 
 struct Number {
   std::optional<double> value;  // absent: N/A
-  double precision = 0.0;       // half a unit of the last digit
+  double precision = 0.0;       // half a unit of the last printed digit
 };
 
 Number number_of(const std::string& text, const std::string& column, const std::string& where) {
@@ -239,9 +239,9 @@ Number number_of(const std::string& text, const std::string& column, const std::
   const std::optional<double> value = parse_number(text);
   if (!value || !std::isfinite(*value)) {
     throw ConfigError({"", fmt::format("\"{}\" in column {} is not a number", text, column), where,
-                       "expected a row of nccl-tests; was the line cut or mixed with another?"});
+                       "expected a row of nccl-tests; was the line truncated or mixed with another one?"});
   }
-  // "12.34" is known to 0.005, "1.2e+06" to 0.05e6.
+  // "12.34" is precise to 0.005, "1.2e+06" to 0.05e6.
   const std::size_t exponent = text.find_first_of("eE");
   const std::string mantissa = text.substr(0, exponent);
   const std::size_t point = mantissa.find('.');
@@ -250,7 +250,7 @@ Number number_of(const std::string& text, const std::string& column, const std::
   return {value, 0.5 * std::pow(10.0, power - digits)};
 }
 
-// The columns that a version of nccl-tests prints, as its own header names them; empty where the line is no header.
+// The columns that a version of nccl-tests prints, from its own header; empty if the line is not a header.
 std::vector<std::string> header_columns(const std::vector<std::string>& tokens) {
   const auto size = std::find(tokens.begin(), tokens.end(), "size");
   const bool header = size != tokens.end() && std::find(size, tokens.end(), "count") != tokens.end() &&
@@ -258,7 +258,7 @@ std::vector<std::string> header_columns(const std::vector<std::string>& tokens) 
   return header ? std::vector<std::string>(size, tokens.end()) : std::vector<std::string>();
 }
 
-// Of rows without a header, such as those that grep found: today's layout.
+// The current layout, for rows without a header, such as those found with grep.
 std::vector<std::string> usual_columns() {
   return {"size",  "count",  "type", "redop", "root",  "time",  "algbw",
           "busbw", "#wrong", "time", "algbw", "busbw", "#wrong"};
@@ -309,8 +309,9 @@ class TextReader {
 
   void read_row(const std::vector<std::string>& tokens) {
     if (tokens.size() < columns_.size()) {
-      throw ConfigError({"", fmt::format("the row has {} columns, its header {}", tokens.size(), columns_.size()),
-                         where_, "was the log cut? remove the row, or measure again"});
+      throw ConfigError({"",
+                         fmt::format("the row has {} columns, but its header has {}", tokens.size(), columns_.size()),
+                         where_, "was the log truncated? remove the row, or measure again"});
     }
     const auto read = [&](const std::string& name) {
       auto column = std::find(columns_.begin(), columns_.end(), name);
@@ -361,7 +362,7 @@ class TextReader {
     run_ = {};
   }
 
-  // A new program starts: its devices are listed anew.
+  // A new program starts and lists its devices again.
   void finish() {
     const bool had_rows = !run_.rows.empty();
     finish_rows();
@@ -401,7 +402,7 @@ double bus_factor(SampleKind kind, int ranks) {
 }
 
 Measurement import_nccl_tests(std::string_view text, const std::string& file, const NcclTestsRequest& request) {
-  // With -J it writes a report.
+  // With -J, nccl-tests writes a JSON report.
   const std::size_t start = text.find_first_not_of(" \t\r\n");
   const bool is_json = start != std::string_view::npos && text[start] == '{';
   Measurement measurement;
@@ -409,7 +410,7 @@ Measurement import_nccl_tests(std::string_view text, const std::string& file, co
                                                  : read_nccl_tests_text(text, file, request.in_place);
   for (const NcclTestsRun& run : runs) add_run(run, file, request, measurement);
   if (measurement.samples.empty()) {
-    refuse_at(file, fmt::format("{} holds no result of nccl-tests", file),
+    refuse_at(file, fmt::format("{} contains no results of nccl-tests", file),
               "expected rows such as: 1048576 262144 float sum -1 92.80 11.30 19.77 0 …");
   }
   if (measurement.device.empty()) measurement.device = "unnamed";

@@ -14,10 +14,10 @@ namespace flopcast {
 namespace {
 
 [[noreturn]] void refuse_topology(const std::string& where, const std::string& problem) {
-  throw ConfigError({"", problem, where, "expected what `nvidia-smi topo -m` prints"});
+  throw ConfigError({"", problem, where, "expected the output of `nvidia-smi topo -m`"});
 }
 
-// Without the escapes that underline the header; pasted into a document they lose their first character.
+// Removes the escapes that underline the header; pasting into a document drops their first character.
 std::string plain(std::string line) {
   for (const std::string& escape :
        {std::string("\033[4m"), std::string("\033[0m"), std::string("[4m"), std::string("[0m")}) {
@@ -45,13 +45,13 @@ bool is_device(const std::string& word) {
   return is_numbered(word, "GPU");
 }
 
-// The column titles from GPU0 up to the affinities.
+// Column titles from GPU0 up to the affinity columns.
 std::vector<std::string> header_of(const std::vector<std::string>& tokens) {
   const auto first = std::find(tokens.begin(), tokens.end(), "GPU0");
   const auto affinity = std::find(first, tokens.end(), "CPU");
   const auto cell = [](const std::string& word) { return word == "X" || is_numbered(word, "NV"); };
   if (first == tokens.end() || std::any_of(first, tokens.end(), cell)) return {};
-  // A row of the legend or a lone name is no header.
+  // A row of the legend or a single name is not a header.
   if (affinity == tokens.end() && first + 1 == tokens.end()) return {};
   return {first, affinity};
 }
@@ -64,7 +64,7 @@ bool is_connection(const std::string& cell) {
 int links_of(const std::string& cell, const std::string& where) {
   if (!is_numbered(cell, "NV")) return 0;
   constexpr std::size_t kMostDigits = 4;
-  if (cell.size() > 2 + kMostDigits) refuse_topology(where, fmt::format("\"{}\" is no number of links", cell));
+  if (cell.size() > 2 + kMostDigits) refuse_topology(where, fmt::format("\"{}\" is not a number of links", cell));
   return std::stoi(cell.substr(2));
 }
 
@@ -81,13 +81,14 @@ class ConnectionMatrix {
     if (name == tokens.end() || name + 1 == tokens.end() || !is_connection(*(name + 1))) return;
     const auto cells = static_cast<std::size_t>(tokens.end() - name - 1);
     if (cells < columns_.size()) {
-      refuse_topology(where, fmt::format("the row of {} has {} cells, the header {}", *name, cells, columns_.size()));
+      refuse_topology(where,
+                      fmt::format("the row of {} has {} cells, but the header has {}", *name, cells, columns_.size()));
     }
     const std::vector<std::string> row(name + 1, name + 1 + static_cast<std::ptrdiff_t>(columns_.size()));
     for (const std::string& cell : row) {
-      if (!is_connection(cell)) refuse_topology(where, fmt::format("\"{}\" is no connection", cell));
+      if (!is_connection(cell)) refuse_topology(where, fmt::format("\"{}\" is not a connection", cell));
     }
-    if (!rows_.emplace(*name, row).second) refuse_topology(where, fmt::format("the row of {} is there twice", *name));
+    if (!rows_.emplace(*name, row).second) refuse_topology(where, fmt::format("the row of {} occurs twice", *name));
     places_[*name] = where;
   }
 
@@ -101,11 +102,11 @@ class ConnectionMatrix {
       for (const std::string& other : devices) {
         const std::string& cell = row[column_of(other)];
         if ((cell == "X") != (device == other)) {
-          refuse_topology(places_.at(device), fmt::format("{} and {} are joined by \"{}\"", device, other, cell));
+          refuse_topology(places_.at(device), fmt::format("{} and {} are connected by \"{}\"", device, other, cell));
         }
         if (cell != row_of(other)[column_of(device)]) {
-          refuse_topology(places_.at(device), fmt::format("{} to {} is {}, but {} the other way", device, other, cell,
-                                                          row_of(other)[column_of(device)]));
+          refuse_topology(places_.at(device), fmt::format("{} to {} is {}, but {} in the other direction", device,
+                                                          other, cell, row_of(other)[column_of(device)]));
         }
         links.push_back(links_of(cell, places_.at(device)));
       }
@@ -141,7 +142,7 @@ class ConnectionMatrix {
 
 struct NvLink {
   int most_links = 0;
-  double rate = 0.0;  // GB/s a link and direction
+  double rate = 0.0;  // GB/s per link and direction
 };
 
 std::optional<NvLink> nvlink_of(GpuGeneration generation) {
@@ -195,7 +196,7 @@ NodeTopology read_topology(std::string_view text, const std::string& file) {
       matrix->read(tokens, where);
     }
   }
-  if (!matrix) refuse_topology(file, "holds no matrix of connections");
+  if (!matrix) refuse_topology(file, "contains no connection matrix");
   return matrix->finished();
 }
 
@@ -207,9 +208,9 @@ TopologyFacts topology_facts(const NodeTopology& topology, std::optional<GpuGene
   if (topology.devices() < 2) return facts;
   const auto nvlink = generation ? nvlink_of(*generation) : std::nullopt;
   if (!generation) {
-    facts.notes.emplace_back("the rate of a link follows from the device: give --device NAME for intra_bandwidth");
+    facts.notes.emplace_back("the rate of a link depends on the device: pass --device NAME to set intra_bandwidth");
   } else if (!nvlink || !all_reached(topology.links)) {
-    facts.notes.emplace_back("NVLink does not join all devices: intra_bandwidth stays as it is");
+    facts.notes.emplace_back("NVLink does not connect all devices: intra_bandwidth is unchanged");
   } else {
     tell_bandwidth(topology, *nvlink, facts.cluster);
   }

@@ -41,7 +41,7 @@ TraceWork work_of_kernel(std::string_view name) {
   const std::string text = lower_case(name);
   if (text.rfind("nccl", 0) == 0) return TraceWork::kCommunication;
   if (text.rfind("memcpy", 0) == 0 || text.rfind("memset", 0) == 0) return TraceWork::kCopy;
-  // Before the products: attention kernels are written with the same templates.
+  // Checked before the GEMMs: attention kernels use the same templates.
   if (holds_any(text, std::array{"flash", "fmha", "attention"})) return TraceWork::kAttention;
   if (holds_any(text, std::array{"gemm", "cutlass", "cublas", "nvjet", "splitk"})) return TraceWork::kProduct;
   return TraceWork::kOther;
@@ -60,7 +60,7 @@ TraceWork work_of_operator(std::string_view name) {
 
 namespace {
 
-// Two numbers of a matrix's shape.
+// Sides of an operand, if it is a matrix.
 std::optional<std::pair<int, int>> matrix_of(const nlohmann::json& dimensions, std::size_t index) {
   constexpr std::int64_t kLargest = 100'000'000;
   if (!dimensions.is_array() || index >= dimensions.size()) return std::nullopt;
@@ -128,7 +128,7 @@ std::optional<TraceEvent> trace_event(const nlohmann::json& event) {
 
 std::optional<SampleKind> traced_collective(std::string name) {
   std::erase(name, '_');
-  // The longer names first.
+  // Longer names first.
   static const std::vector<std::pair<const char*, SampleKind>> kinds = {
       {"allreduce", sample_of(CollectiveKind::kAllReduce)},
       {"allgather", sample_of(CollectiveKind::kAllGather)},
@@ -151,7 +151,7 @@ std::optional<std::int64_t> external_id(const nlohmann::json& arguments) {
   return id ? id : trace_id(arguments, "external id");
 }
 
-// "c10::BFloat16" of an operator's argument, "BFloat16" of a collective's.
+// "c10::BFloat16" in an operator's arguments, "BFloat16" in a collective's.
 std::optional<TracedType> traced_type(std::string name) {
   const std::size_t scope = name.rfind(':');
   if (scope != std::string::npos) name.erase(0, scope + 1);
@@ -182,7 +182,7 @@ std::optional<TracedProduct> traced_product(const std::string& name, const nlohm
   return TracedProduct{{left->first, right->second, left->second}, dtype->precision};
 }
 
-// "[0, 1, 2]", also as a list; nothing where it is shortened with dots.
+// "[0, 1, 2]", as text or as a list; empty if it is abbreviated with dots.
 std::vector<int> traced_ranks(const nlohmann::json& arguments) {
   constexpr std::int64_t kMostTracedRanks = 1'000'000;
   const nlohmann::json* value = trace_member(arguments, "Process Group Ranks");
@@ -219,7 +219,7 @@ class Collector {
     if (!one->on_device()) return;
     if (!one->duration_us || *one->duration_us < 0.0) {
       refuse_at(place,
-                fmt::format("a kernel whose \"dur\" is {}",
+                fmt::format("the kernel's \"dur\" is {}",
                             event.contains("dur") ? event["dur"].dump() : std::string("missing")),
                 "expected microseconds");
     }
@@ -228,7 +228,7 @@ class Collector {
 
   Trace finished() {
     if (trace_.total().kernels == 0 && kernels_.empty()) {
-      refuse_at(file_, "holds no kernels of a device", "profile with activities=[CPU, CUDA] and record_shapes=True");
+      refuse_at(file_, "contains no device kernels", "profile with activities=[CPU, CUDA] and record_shapes=True");
     }
     link_launches();
     match();
@@ -245,17 +245,17 @@ class Collector {
   };
   struct Kernel {
     std::optional<std::int64_t> id;
-    std::optional<std::int64_t> correlation;  // CUPTI's number of the call that launched it
+    std::optional<std::int64_t> correlation;  // CUPTI's number of the call that launched the kernel
     TraceWork work = TraceWork::kOther;
     double seconds = 0.0;
   };
   using Group = std::tuple<SampleKind, double, int, int, std::string>;  // bytes, ranks, nodes, dtype
 
-  // What a thread of the host did: an operator, or a call that launches a kernel.
+  // Activity of a host thread: an operator, or a call that launches a kernel.
   struct Span {
     double begin = 0.0;
     double end = 0.0;
-    std::int64_t id = 0;  // the operator's, or the call's correlation
+    std::int64_t id = 0;  // id of the operator, or correlation of the call
     bool is_launch = false;
   };
 
@@ -264,8 +264,8 @@ class Collector {
     return text("pid") + "/" + text("tid");
   }
 
-  // Some traces call CUPTI's correlation of a kernel its External id, and others have none: then the operator is the
-  // innermost one that the launching call lies in.
+  // In some traces the External id of a kernel is CUPTI's correlation, and others have none. The operator is then the
+  // innermost one that encloses the launching call.
   void link_launches() {
     const auto tells_nothing = [this](const Kernel& kernel) { return !kernel.id || operators_.count(*kernel.id) == 0; };
     const bool correlations_only = std::all_of(kernels_.begin(), kernels_.end(), [](const Kernel& kernel) {
@@ -297,7 +297,7 @@ class Collector {
   void take_operator(const nlohmann::json& event, const TraceEvent& one) {
     auto id = external_id(*one.arguments);
     if (one.name.empty() || (!id && !one.start_us)) return;
-    if (!id) id = -1 - static_cast<std::int64_t>(operators_.size());  // which no kernel has
+    if (!id) id = -1 - static_cast<std::int64_t>(operators_.size());  // an id that no kernel has
     if (one.start_us && one.duration_us) {
       spans_[thread_of(event)].push_back({*one.start_us, *one.start_us + *one.duration_us, *id, false});
     }
@@ -343,7 +343,7 @@ class Collector {
     if (*group < 2) return;
     const auto nodes = nodes_of(*group, traced_ranks(arguments));
     const bool message = *kind == SampleKind::kPointToPoint;
-    // Which two of a larger group exchanged it is not told.
+    // The trace does not name the two ranks of a larger group that exchanged it.
     if (!nodes || (message && *group > 2 && *nodes > 1)) {
       ++without_nodes_;
       return;
@@ -411,14 +411,13 @@ class Collector {
           {{kind, std::nullopt, bytes, ranks, nodes, dtype, 1}, seconds, std::nullopt});
     }
     if (without_size_ > 0) {
-      trace_.notes.push_back(
-          fmt::format("{} nccl kernels do not tell collective, size, group and type", without_size_));
+      trace_.notes.push_back(fmt::format("{} nccl kernels lack their collective, size, group or type", without_size_));
     }
     if (without_nodes_ > 0) {
-      trace_.notes.push_back(fmt::format(
-          "{} nccl kernels do not tell over how many nodes their group lies; --devices-per-node helps where "
-          "the trace lists the group's ranks",
-          without_nodes_));
+      trace_.notes.push_back(
+          fmt::format("{} nccl kernels do not show how many nodes their group spans; --devices-per-node helps if "
+                      "the trace lists the group's ranks",
+                      without_nodes_));
     }
   }
 
@@ -432,7 +431,7 @@ class Collector {
   std::vector<std::string> names_;
   std::vector<TracedProduct> products_;
   std::vector<Kernel> kernels_;
-  std::map<std::int64_t, double> calls_;  // seconds of each call of a product
+  std::map<std::int64_t, double> calls_;  // total seconds of each call of a GEMM
   std::map<Group, std::vector<double>> collectives_;
   long without_size_ = 0;
   long without_nodes_ = 0;

@@ -44,7 +44,7 @@ struct PackedFile::Source {
     gzerror(file, &code);
     // Z_BUF_ERROR: the file ends inside a block.
     if (count < 0 || code == Z_BUF_ERROR) {
-      refuse_at(path, "is damaged or cut off: it does not unpack to its end", "copy it again");
+      refuse_at(path, "is damaged or truncated: decompression failed before its end", "copy it again");
     }
     return static_cast<std::size_t>(count);
   }
@@ -58,12 +58,13 @@ struct PackedFile::Source {
   explicit Source(const std::string& path) : file(path, std::ios::binary) {
     if (!file) refuse_at(path, "cannot be read", "");
     constexpr int kGzip = 0x1f;
-    if (file.peek() == kGzip) refuse_at(path, "is packed, and this program was built without zlib", "gunzip it first");
+    if (file.peek() == kGzip)
+      refuse_at(path, "is gzip, but this program was built without zlib", "decompress it first with gunzip");
   }
 
   std::size_t read(char* to, std::size_t size, const std::string& path) {
     file.read(to, static_cast<std::streamsize>(size));
-    if (file.bad()) refuse_at(path, "cannot be read to its end", "");
+    if (file.bad()) refuse_at(path, "could not be read to its end", "");
     return static_cast<std::size_t>(file.gcount());
   }
 
@@ -93,11 +94,11 @@ namespace {
       {"", problem, where, "expected a Chrome trace, such as torch.profiler's export_chrome_trace writes"});
 }
 
-// Hands a stream on, and refuses a value that takes too much of it: a few packed bytes may unpack to anything.
+// Passes a stream through and rejects values that are too long: a few compressed bytes may expand to any size.
 class BoundedValues : public std::streambuf {
  public:
   BoundedValues(std::istream& stream, const std::string& file) : source_(*stream.rdbuf()), file_(file) {}
-  /// A value is complete: the next one begins.
+  /// Marks the end of a value: the next one begins.
   void pass() { taken_ = 0; }
 
  protected:
@@ -106,7 +107,7 @@ class BoundedValues : public std::streambuf {
     const std::streamsize count = source_.sgetn(piece_.data(), static_cast<std::streamsize>(piece_.size()));
     if (count <= 0) return traits_type::eof();
     taken_ += static_cast<std::size_t>(count);
-    if (taken_ > kLongestValue + piece_.size()) refuse_trace(file_, "holds a value of more than 16 MiB");
+    if (taken_ > kLongestValue + piece_.size()) refuse_trace(file_, "contains a value of more than 16 MiB");
     setg(piece_.data(), piece_.data(), piece_.data() + count);
     return traits_type::to_int_type(piece_[0]);
   }
@@ -118,8 +119,8 @@ class BoundedValues : public std::streambuf {
   std::array<char, std::size_t{1} << 16> piece_{};
 };
 
-// Hands every event over, and the members beside the events that somebody may ask for, and drops them from what is
-// parsed.
+// Passes each event, and each top-level member that a visitor may need, to the visitor and drops it from the parsed
+// document.
 class Splitter {
  public:
   using Json = nlohmann::json;
@@ -128,7 +129,7 @@ class Splitter {
   Splitter(const std::string& file, const TraceVisitor& visitor, BoundedValues& values)
       : file_(file), visitor_(visitor), values_(values) {}
 
-  /// Whether the value is kept, and so becomes a part of what it lies in.
+  /// Returns true if the value is kept as part of the enclosing one.
   bool take(int depth, Event event, const Json& value) {
     const bool is_list = event == Event::array_start || event == Event::array_end;
     const bool starts = event == Event::object_start || event == Event::array_start;
@@ -136,7 +137,7 @@ class Splitter {
       if (depth == 1) key_ = value.get<std::string>();
       return true;
     }
-    if (depth == 0 && event == Event::value) refuse_trace(file_, fmt::format("{} is no trace", value.dump()));
+    if (depth == 0 && event == Event::value) refuse_trace(file_, fmt::format("{} is not a trace", value.dump()));
     const bool holds_events = is_list && (depth == 0 || (depth == 1 && events_depth_ != 1 && key_ == "traceEvents"));
     if (holds_events) {
       events_depth_ = starts ? depth + 1 : 0;
@@ -144,7 +145,7 @@ class Splitter {
     }
     if (depth == 0 || holds_events) return starts;
     if (events_depth_ > 0) return take_in_event(depth - events_depth_, event, value, starts);
-    if (depth == 1 && key_ == "traceEvents") refuse_trace(file_ + ":/traceEvents", "is no list");
+    if (depth == 1 && key_ == "traceEvents") refuse_trace(file_ + ":/traceEvents", "is not a list");
     const bool wanted = key_ == "deviceProperties" || key_ == "distributedInfo";
     if (depth == 1 || !wanted) values_.pass();
     if (depth > 1 || starts) return wanted || starts;
@@ -160,8 +161,8 @@ class Splitter {
     if (starts && depth == kDeepest) refuse_trace(place(), "is nested too deeply");
     if (depth > 0) return true;
     values_.pass();
-    if (event == Event::value) refuse_trace(place(), fmt::format("{} is no event", value.dump()));
-    if (event == Event::array_start) refuse_trace(place(), "is a list, no event");
+    if (event == Event::value) refuse_trace(place(), fmt::format("{} is not an event", value.dump()));
+    if (event == Event::array_start) refuse_trace(place(), "is a list, not an event");
     if (starts) return true;
     visitor_.event(value, place());
     ++index_;
@@ -173,8 +174,8 @@ class Splitter {
   const std::string& file_;
   const TraceVisitor& visitor_;
   BoundedValues& values_;
-  std::string key_;       // of the member of the file
-  int events_depth_ = 0;  // of events; 0: outside their list
+  std::string key_;       // of the current top-level member
+  int events_depth_ = 0;  // depth of the events; 0: outside their list
   bool found_ = false;
   std::size_t index_ = 0;
 };
@@ -184,7 +185,7 @@ class Splitter {
 void read_trace_events(std::istream& stream, const std::string& file, const TraceVisitor& visitor) {
   BoundedValues values(stream, file);
   std::istream bounded(&values);
-  bounded.exceptions(std::ios::badbit);  // a refusal passes through
+  bounded.exceptions(std::ios::badbit);  // lets a ConfigError pass through
   Splitter splitter(file, visitor, values);
   try {
     [[maybe_unused]] const auto rest =
@@ -199,7 +200,7 @@ void read_trace_events(std::istream& stream, const std::string& file, const Trac
     refuse_trace(parsing == nullptr ? file : fmt::format("{}, byte {}", file, parsing->byte),
                  reason == std::string::npos ? text : text.substr(reason + 2));
   }
-  if (!splitter.found_events()) refuse_trace(file, "holds no traceEvents");
+  if (!splitter.found_events()) refuse_trace(file, "contains no traceEvents");
 }
 
 }  // namespace flopcast

@@ -22,7 +22,7 @@ double logged_number(const std::string& text, const std::string& name, const std
   const std::optional<double> value = parse_number(text);
   if (!value || !std::isfinite(*value)) {
     refuse_at(where, fmt::format("\"{}\" of \"{}\" is not a number", text, name),
-              "was the line cut or mixed with another?");
+              "was the line truncated or mixed with another one?");
   }
   return *value;
 }
@@ -31,12 +31,12 @@ int logged_count(const std::string& text, const std::string& name, const std::st
   constexpr double kMost = 1e9;
   const double value = logged_number(text, name, where);
   if (value < 0.0 || value > kMost || value != std::floor(value)) {
-    refuse_at(where, fmt::format("\"{}\" of \"{}\" is no count", text, name), "expected a whole number");
+    refuse_at(where, fmt::format("\"{}\" of \"{}\" is not a count", text, name), "expected a whole number");
   }
   return static_cast<int>(value);
 }
 
-// "a: 1 | b: 2 |" -> a -> 1, b -> 2; what follows the last "|" is dropped.
+// "a: 1 | b: 2 |" -> a -> 1, b -> 2; text after the last "|" is dropped.
 std::map<std::string, std::string> fields_of(std::string_view line) {
   std::map<std::string, std::string> fields;
   for (std::size_t bar = line.find('|'); bar != std::string_view::npos; bar = line.find('|')) {
@@ -72,7 +72,7 @@ class LogReader {
     }
     if (log_.steps.empty()) {
       refuse_at(
-          file_, fmt::format("{} holds no progress of a training", file_),
+          file_, fmt::format("{} contains no training progress", file_),
           "expected lines such as: iteration 5/ 100 | … | elapsed time per iteration (ms): 512.3 | …, or those of "
           "NeMo, DeepSpeed, nanotron, torchtitan, Composer or Lightning");
     }
@@ -102,7 +102,7 @@ class LogReader {
     const std::string* milliseconds = field("elapsed time per iteration (ms)");
     const std::string* seconds = field("elapsed time per iteration (s)");
     if (milliseconds == nullptr && seconds == nullptr) {
-      refuse_at(where_, "the elapsed time is cut off or has no unit",
+      refuse_at(where_, "the elapsed time is truncated or has no unit",
                 "expected elapsed time per iteration (ms): 512.3 |");
     }
     step.seconds = milliseconds != nullptr
@@ -110,9 +110,9 @@ class LogReader {
                        : logged_number(*seconds, "elapsed time per iteration (s)", where_);
     if (step.seconds <= 0.0) refuse_at(where_, "the elapsed time is not above zero", "was the clock set back?");
     const std::string* batch = field("global batch size");
-    if (batch == nullptr) refuse_at(where_, "does not tell the global batch size", "expected global batch size: 64 |");
+    if (batch == nullptr) refuse_at(where_, "the global batch size is missing", "expected global batch size: 64 |");
     step.global_batch_size = logged_count(*batch, "global batch size", where_);
-    if (step.global_batch_size < 1) refuse_at(where_, "a global batch size of 0", "expected 1 or more");
+    if (step.global_batch_size < 1) refuse_at(where_, "the global batch size is 0", "expected 1 or more");
     for (const char* name : {"throughput per GPU (TFLOP/s/GPU)", "TFLOPs"}) {
       if (const std::string* tflops = field(name)) step.tflops_per_gpu = logged_number(*tflops, name, where_);
     }
@@ -129,7 +129,7 @@ class LogReader {
     log_.steps.push_back(step);
   }
 
-  // The number behind a word, "1,234", "4.78K" and "1.05M" too; nothing where there is none.
+  // The number after a word, including "1,234", "4.78K" and "1.05M"; absent if there is none.
   static std::optional<double> number_behind(std::string_view line, std::string_view word) {
     const std::size_t at = line.find(word);
     if (at == std::string_view::npos) return std::nullopt;
@@ -137,7 +137,7 @@ class LogReader {
     const std::size_t start = rest.find_first_not_of(" :=\t");
     if (start == std::string_view::npos) return std::nullopt;
     rest = rest.substr(start);
-    // Colours of a terminal.
+    // Skips terminal colours.
     if (rest.front() == '\x1b' && rest.find('m') != std::string_view::npos) rest = rest.substr(rest.find('m') + 1);
     const std::size_t end = std::min(rest.find_first_not_of("0123456789.,eE+-"), rest.size());
     std::string digits(rest.substr(0, end));
@@ -154,7 +154,7 @@ class LogReader {
     return number && *number >= 1.0 && *number <= kMostCounted ? static_cast<int>(std::lround(*number)) : 0;
   }
 
-  // "50/1000 [01:20<25:00,  1.63s/it": the number before the word.
+  // The number before a word, as in "50/1000 [01:20<25:00,  1.63s/it".
   static std::optional<double> number_before(std::string_view line, std::string_view word) {
     const std::size_t at = line.find(word);
     if (at == std::string_view::npos || at == 0) return std::nullopt;
@@ -163,7 +163,7 @@ class LogReader {
     return parse_number(std::string(line.substr(first, at - first)));
   }
 
-  // A step of another program's log.
+  // Reads a step from the log of a program other than Megatron.
   void read_other(std::string_view line) {
     LoggedStep step;
     step.iteration = static_cast<long>(others_.size()) + 1;
@@ -190,14 +190,14 @@ class LogReader {
       step.seconds = *lightning;
     }
     if (const auto samples = number_behind(line, "throughput/samples_per_sec")) {
-      // Composer tells it in a line of its own, beside or below the batches.
+      // Composer prints it on a separate line, either alongside or below the batches.
       LoggedStep* of = step.seconds > 0.0 ? &step : others_.empty() ? nullptr : &others_.back();
       if (of != nullptr) of->global_batch_size = count_or_none(*samples * of->seconds);
     }
     if (step.seconds > 0.0 || step.tokens_per_s_per_gpu > 0.0) others_.push_back(step);
   }
 
-  // "    forward-compute ......................: (4012.33, 4100.10)", or one number.
+  // "    forward-compute ......................: (4012.33, 4100.10)", or a single number.
   bool read_timer(std::string_view line) {
     const std::size_t end = line.find("..: ");
     if (end == std::string_view::npos) return false;
@@ -252,7 +252,7 @@ class LogReader {
   std::string file_;
   std::string where_;
   std::map<std::string, Times> timers_;
-  std::vector<LoggedStep> others_;  // of programs that are not Megatron
+  std::vector<LoggedStep> others_;  // of programs other than Megatron
   std::optional<double> consumed_;
   std::set<std::tuple<long, double, int>> seen_;
   TrainingLog log_;
@@ -273,18 +273,19 @@ TrainingLog read_training_log(std::string_view text, const std::string& file) {
 
 Measurement measurement_of(const TrainingLog& log, const std::string& file, std::optional<int> ranks) {
   if (!ranks) ranks = log.ranks;
-  if (!ranks) refuse_at(file, fmt::format("{} does not tell how many ranks trained", file), "give them: --ranks N");
-  if (*ranks < 1 || *ranks > kMostLoggedRanks) refuse_at(file, fmt::format("{} ranks", *ranks), "give them: --ranks N");
+  if (!ranks) refuse_at(file, fmt::format("{} does not state the number of ranks", file), "specify it: --ranks N");
+  if (*ranks < 1 || *ranks > kMostLoggedRanks)
+    refuse_at(file, fmt::format("{} ranks", *ranks), "specify the number of ranks: --ranks N");
   std::map<int, std::vector<double>> by_batch;
   for (const LoggedStep& step : log.steps) {
     if (step.global_batch_size == 0 || step.seconds <= 0.0) {
-      refuse_at(file, fmt::format("{} does not tell both time and global batch size of its steps", file),
-                "flopcast compare JOB --log FILE takes what is missing from the job");
+      refuse_at(file, fmt::format("{} does not give both time and global batch size of its steps", file),
+                "flopcast compare JOB --log FILE takes missing values from the job");
     }
     if (!step.warm_up && step.skipped == 0) by_batch[step.global_batch_size].push_back(step.seconds);
   }
   if (by_batch.empty()) {
-    refuse_at(file, fmt::format("{} holds warm-up and skipped iterations alone", file), "log more iterations");
+    refuse_at(file, fmt::format("{} contains only warm-up and skipped iterations", file), "log more iterations");
   }
   Measurement measurement;
   measurement.device = "unnamed";
