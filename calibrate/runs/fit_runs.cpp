@@ -23,10 +23,10 @@ namespace {
 
 using Vector = std::vector<double>;
 
-// Chosen; what they give on sources of which a few runs are known stands in docs/calibrate.md.
-constexpr double kTold = 0.9;          // of its spread: what a constant must fall below to count as told
-constexpr double kPriorFreedom = 3.0;  // of the intervals, as of those of the published sources
-constexpr double kPriorRows = 8.0;     // residuals that the published sources count as
+// Chosen; docs/calibrate.md lists the results on sources of which only a few runs are known.
+constexpr double kTold = 0.9;          // a constant is determined if its spread falls below this share of the prior's
+constexpr double kPriorFreedom = 3.0;  // degrees of freedom of the intervals, as for the published sources
+constexpr double kPriorRows = 8.0;     // number of residuals that the published sources count as
 constexpr double kQuantile90 = 1.644854;
 
 std::string cluster_links(const Cluster& cluster) {
@@ -34,16 +34,17 @@ std::string cluster_links(const Cluster& cluster) {
                      cluster.nic_bandwidth.value(), cluster.nic_efficiency, cluster.nics_per_node);
 }
 
-// What runs must have in common for a constant to be theirs; empty where they have it.
+// Reason why the runs cannot share a constant; empty if they can.
 std::string disagreement(const RunConstant& constant, const std::vector<OwnRun>& runs) {
   const bool of_links = constant.name.rfind("device.", 0) != 0 && constant.name.rfind("stack.", 0) != 0;
   for (const OwnRun& run : runs) {
     const Job& first = runs.front().job;
     if (of_links && cluster_links(run.job.cluster) != cluster_links(first.cluster)) {
-      return fmt::format("runs on clusters of different links: {} and {}", first.cluster.name, run.job.cluster.name);
+      return fmt::format("the runs are on clusters with different links: {} and {}", first.cluster.name,
+                         run.job.cluster.name);
     }
     if (constant.name.rfind("stack.", 0) == 0 && stack_of_run(run.job) != stack_of_run(first)) {
-      return fmt::format("runs of different stacks: {} and {}", stack_of_run(first), stack_of_run(run.job));
+      return fmt::format("the runs use different stacks: {} and {}", stack_of_run(first), stack_of_run(run.job));
     }
   }
   return "";
@@ -65,13 +66,13 @@ class RunFitter {
     return step_time(scaled(job, names, at), read_file_);
   }
 
-  // Of one job at the constants, d ln(time) / d ln(constant).
+  // d ln(time) / d ln(constant) for one job, at the given constants.
   Vector slopes(const Job& job, const std::vector<std::string>& names, const Vector& at, double time_s) const {
     const StepTimeOf time = [this](const Job& moved) { return step_time(moved, read_file_); };
     return run_sensitivities(scaled(job, names, at), names, time_s, time);
   }
 
-  // Of ln(own / catalogue) of the constants; linear about where the last round ended.
+  // Posterior of ln(fitted / catalogue) of the constants; linearised around the result of the last round.
   Posterior fit(const std::vector<std::string>& names) const {
     constexpr int kRounds = 6;
     constexpr double kConverged = 1e-4;
@@ -125,7 +126,7 @@ class RunFitter {
   std::vector<double> distances_;
 };
 
-// A layout near one of the runs', with what its forecast depends on.
+// A layout near one of the user's runs, with the slopes of its forecast.
 struct Candidate {
   nlohmann::json root;
   std::string layout;
@@ -134,7 +135,7 @@ struct Candidate {
   Vector slopes;
 };
 
-// A change of a run's layout, as a person would say it.
+// A change of one setting of a run's layout.
 struct LayoutChange {
   const char* key;
   double factor;
@@ -192,14 +193,14 @@ std::vector<Candidate> candidates_near(const std::vector<OwnRun>& runs, const Re
         candidate.root = std::move(*root);
         all.push_back(std::move(candidate));
       } catch (const ConfigError&) {
-        continue;  // no layout of this model
+        continue;  // not a valid layout of this model
       }
     }
   }
   return all;
 }
 
-// What measuring one with this noise takes off the variances of all.
+// Total reduction of the variances of all candidates if one were measured with this noise.
 double gain_of(const Vector& measured, const std::vector<Candidate>& all, const Posterior& posterior, double noise) {
   const Vector along = posterior.times(measured);
   const double scale = noise * noise + dot_product(measured, along);
@@ -247,8 +248,8 @@ std::optional<NextRun> next_run(const RunFitter& fitter, const std::vector<OwnRu
   next.half_width = kQuantile90 * posterior.spread_along(chosen->slopes);
   const auto count = static_cast<double>(candidates.size());
   next.why = fmt::format(
-      "{}: constants leave its forecast ± {:.1f} %, most of it {}; once measured, forecasts of the {} layouts near "
-      "your runs are ± {:.1f} % instead of ± {:.1f} % sure",
+      "{}: its forecast is uncertain by ± {:.1f} %, mostly because of {}; measuring it narrows the forecasts of the {} "
+      "layouts near your runs to ± {:.1f} % from ± {:.1f} %",
       chosen->layout, 1e2 * next.half_width, from, candidates.size(),
       1e2 * kQuantile90 * std::sqrt(std::max(0.0, total - best) / count), 1e2 * kQuantile90 * std::sqrt(total / count));
   return next;
@@ -257,19 +258,19 @@ std::optional<NextRun> next_run(const RunFitter& fitter, const std::vector<OwnRu
 void require_one_device(const std::vector<OwnRun>& runs) {
   for (const OwnRun& run : runs) {
     if (run.job.cluster.uneven()) {
-      throw ConfigError({"cluster.nodes", fmt::format("run {} has nodes that differ", run.id), "",
-                         "fit runs of clusters whose nodes are alike"});
+      throw ConfigError({"cluster.nodes", fmt::format("run {} has different kinds of nodes", run.id), "",
+                         "fit only runs on clusters with identical nodes"});
     }
     const std::string& first = runs.front().job.cluster.device.name;
     if (run.job.cluster.device.name == first) continue;
-    throw ConfigError(
-        {"cluster.device",
-         fmt::format("run {} had device {}, run {} {}", runs.front().id, first, run.id, run.job.cluster.device.name),
-         "", "one profile describes one device: fit the runs of each by themselves"});
+    throw ConfigError({"cluster.device",
+                       fmt::format("run {} used device {}, but run {} used {}", runs.front().id, first, run.id,
+                                   run.job.cluster.device.name),
+                       "", "one profile describes one device: fit the runs of each device separately"});
   }
 }
 
-// Keys of the profile that say a constant, at its fitted value.
+// Writes the profile keys of a constant at its fitted value.
 void add_constant(const std::string& name, const Job& fitted, DeviceProfile& profile) {
   const Device& device = fitted.cluster.device;
   nlohmann::json& figures = profile.cluster["device"];
@@ -304,7 +305,7 @@ std::size_t place_of(const std::string& name, const std::vector<std::string>& na
   return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
-// Of a run that has the constant: another stack's zero is nobody's figure.
+// A job of a run that has the constant: a zero from another stack must not be used.
 const Job& job_with(const std::string& name, const std::vector<OwnRun>& runs) {
   return std::find_if(runs.begin(), runs.end(),
                       [&name](const OwnRun& run) { return find_run_constant(name)->value(run.job) > 0.0; })
@@ -315,7 +316,7 @@ DeviceProfile profile_of(const std::vector<OwnRun>& runs, const std::vector<std:
                          const Posterior& posterior, const std::vector<std::string>& told) {
   DeviceProfile profile;
   const Job& first = runs.front().job;
-  profile.name = fmt::format("{} of one's own", first.cluster.device.name);
+  profile.name = fmt::format("{} fitted to your runs", first.cluster.device.name);
   profile.source = fmt::format("flopcast fit of {} run{}", runs.size(), runs.size() == 1 ? "" : "s");
   profile.confidence = "measured";
   profile.cluster["device"]["name"] = first.cluster.device.name;
@@ -361,12 +362,12 @@ OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file) 
       most = std::max(most, std::abs(fitter.slopes(runs[row].job, {name}, nothing, fitter.catalogue_s()[row])[0]));
     }
     if (most < kFelt) {
-      found.untold.push_back({name, "changes none of the runs"});
+      found.untold.push_back({name, "does not affect any of the runs"});
     } else {
       names.push_back(name);
     }
   }
-  if (names.empty()) throw NegativeAnswer("the runs tell no constant: none changes any of their forecasts");
+  if (names.empty()) throw NegativeAnswer("the runs determine no constant: none affects any of their forecasts");
   Posterior posterior = fitter.fit(names);
   std::vector<std::string> told;
   const auto narrowed = [&](std::size_t index) {
@@ -377,13 +378,13 @@ OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file) 
     if (narrowed(index) < kTold) {
       told.push_back(names[index]);
     } else {
-      found.untold.push_back({names[index], fmt::format("the runs narrow it by {:.0f} % only; stays the catalogue's",
+      found.untold.push_back({names[index], fmt::format("narrowed by only {:.0f} %; keeps the catalogue's value",
                                                         1e2 * (1.0 - narrowed(index)))});
     }
   }
   if (told.empty()) {
     throw NegativeAnswer(
-        fmt::format("the runs tell no constant: none of {} is narrowed by a tenth; add runs of other "
+        fmt::format("the runs determine no constant: none of {} is narrowed by a tenth; add runs of other "
                     "layouts",
                     fmt::join(names, ", ")));
   }
@@ -423,7 +424,7 @@ OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file) 
 
 namespace {
 
-// Of `from`, the one that takes the most variance off the forecasts of all of them.
+// The run that is not taken yet and reduces the variance of all forecasts most.
 std::size_t most_telling(const RunFit& fit, const std::vector<OwnRun>& runs, const std::vector<bool>& taken,
                          const RunFitter& fitter) {
   Posterior posterior;
@@ -449,7 +450,7 @@ std::optional<OwnFit> fit_where_told(const std::vector<OwnRun>& runs, const Read
   try {
     return fit_own_runs(runs, read_file);
   } catch (const NegativeAnswer&) {
-    return std::nullopt;  // the catalogue's constants stay
+    return std::nullopt;  // keeps the catalogue's constants
   }
 }
 
@@ -478,10 +479,13 @@ std::vector<LearningPoint> learning_curve(const std::vector<OwnRun>& runs, const
   const RunFitter fitter(runs, read_file);
   std::vector<LearningPoint> curve;
   for (const int count : counts) {
-    if (runs.size() < 2) throw ConfigError({"--held-out", "one run leaves none to forecast", "", "two runs or more"});
+    if (runs.size() < 2)
+      throw ConfigError({"--held-out", "with only one run, none is left to forecast", "", "expected two runs or more"});
     if (count < 1 || static_cast<std::size_t>(count) >= runs.size()) {
-      throw ConfigError({"--held-out", fmt::format("{} of {} runs leave none out, or take none", count, runs.size()),
-                         "", fmt::format("expected 1 to {}", runs.size() - 1)});
+      throw ConfigError(
+          {"--held-out",
+           fmt::format("{} of {} runs must fit at least one and leave at least one out", count, runs.size()), "",
+           fmt::format("expected 1 to {}", runs.size() - 1)});
     }
     LearningPoint point;
     point.runs = count;
@@ -514,7 +518,7 @@ std::vector<LearningPoint> learning_curve(const std::vector<OwnRun>& runs, const
 }
 
 std::vector<std::string> contradictions_of(const std::vector<OwnRun>& runs) {
-  constexpr double kApart = 1.1;  // chosen: three times what steps of one source differ by
+  constexpr double kApart = 1.1;  // chosen: three times the scatter of steps from one source
   std::vector<std::string> sentences;
   for (std::size_t later = 1; later < runs.size(); ++later) {
     const auto same = std::find_if(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(later),
@@ -523,7 +527,7 @@ std::vector<std::string> contradictions_of(const std::vector<OwnRun>& runs) {
     const OwnRun& second = runs[later];
     const auto [shorter, longer] = std::minmax(first.measured_s, second.measured_s);
     if (&first == &second || longer <= kApart * shorter) continue;
-    sentences.push_back(fmt::format("{} and {} are one job, and took {:.4g} and {:.4g} s: what is fitted lies between",
+    sentences.push_back(fmt::format("{} and {} are the same job but took {:.4g} and {:.4g} s: the fit lies in between",
                                     quote(first.id), quote(second.id), first.measured_s, second.measured_s));
   }
   return sentences;

@@ -16,8 +16,8 @@ namespace flopcast {
 StepsOfLog steps_of_log(const TrainingLog& log, const std::string& file, const std::string& flag, const Job& job) {
   const int devices = job.cluster.devices();
   if (log.ranks && *log.ranks != devices) {
-    throw ConfigError({flag, fmt::format("the run had {} ranks, the job has {} devices", *log.ranks, devices), file,
-                       "give the cluster that the log is of"});
+    throw ConfigError({flag, fmt::format("the run had {} ranks, but the job has {} devices", *log.ranks, devices), file,
+                       "name the cluster that the log was recorded on"});
   }
   StepsOfLog steps;
   std::set<int> batches;
@@ -31,17 +31,18 @@ StepsOfLog steps_of_log(const TrainingLog& log, const std::string& file, const s
                   ? job.layout.global_batch_size
                   : static_cast<int>(std::lround(step.batch_tokens / sample));
     }
-    if (batch == 0) batch = job.layout.global_batch_size;  // the log does not tell
+    if (batch == 0) batch = job.layout.global_batch_size;  // the log does not contain it
     batches.insert(batch);
     const double seconds = step.seconds > 0.0 ? step.seconds : tokens / (step.tokens_per_s_per_gpu * devices);
     if (batch == job.layout.global_batch_size && !step.warm_up && step.skipped == 0) steps.seconds.push_back(seconds);
   }
   if (batches.count(job.layout.global_batch_size) == 0) {
     throw ConfigError(
-        {flag, fmt::format("holds no step with the job's global batch size of {}", job.layout.global_batch_size), file,
-         fmt::format("the log has --gbs {}", fmt::join(batches, ", "))});
+        {flag, fmt::format("contains no steps with the job's global batch size of {}", job.layout.global_batch_size),
+         file, fmt::format("the log has --gbs {}", fmt::join(batches, ", "))});
   }
-  if (steps.seconds.empty()) throw ConfigError({flag, "holds no step behind the warm-up", file, "log more iterations"});
+  if (steps.seconds.empty())
+    throw ConfigError({flag, "contains no steps after the warm-up", file, "log more iterations"});
   constexpr double kLow = 0.05;
   constexpr double kMiddle = 0.5;
   constexpr double kHigh = 0.95;
@@ -101,12 +102,12 @@ std::vector<nlohmann::json> own_rows(const nlohmann::json& json, const std::stri
   } else if (rows.is_array()) {
     all.assign(rows.begin(), rows.end());
   } else {
-    throw ConfigError({"", "holds no rows", file, form});
+    throw ConfigError({"", "contains no rows", file, form});
   }
   if (all.empty()) throw ConfigError({"rows", "is an empty list", file, form});
   for (std::size_t index = 0; index < all.size(); ++index) {
     const std::string place = fmt::format("{}:{}/{}", file, wrapped ? "/rows" : "", index);
-    if (!all[index].is_object()) throw ConfigError({"", "a row is no object", place, form});
+    if (!all[index].is_object()) throw ConfigError({"", "a row is not an object", place, form});
     for (const char* key : {"job", "measured"}) {
       if (!all[index].contains(key)) throw ConfigError({key, "is missing", place, form});
     }

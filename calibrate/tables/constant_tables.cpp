@@ -22,8 +22,8 @@ Table constants_table() {
       {"b300", "gemm_efficiency, in bf16 and fp8", "0.62", "LoRA on B300"},
       {"gb200", "gemm_efficiency_by_precision.fp8", "0.58", "NeMo and Megatron-Bridge on GB200"},
       {"gb300", "gemm_efficiency_by_precision.fp8", "0.74", "NeMo and Megatron-Bridge on GB300"},
-      {"products", "weight_gradient_depth", "60", "profiled passes of zero-bubble models"},
-      {"products", "slowdown of heads that tensor cores cannot load", "10", "BLOOM, heads of 108, 150 and 450"},
+      {"GEMM", "weight_gradient_depth", "60", "profiled passes of zero-bubble models"},
+      {"GEMM", "slowdown of heads that tensor cores cannot load", "10", "BLOOM, heads of 108, 150 and 450"},
       {"element-wise", "share of fresh bytes that goes to memory", "0.7", "A100, training"},
       {"FlashAttention 1", "forward on Ampere", "0.57", "llm-foundry on A100"},
       {"FlashAttention 1", "backward on Ampere", "0.25", "llm-foundry on A100"},
@@ -32,11 +32,11 @@ Table constants_table() {
       {"stacks", "loss_forward_bytes", "14", "last stages of zero-bubble, vTrain, BLOOM"},
       {"stacks", "loss_backward_bytes", "5", "last stages of zero-bubble, vTrain, BLOOM"},
       {"nanotron", "collective_stall", "225us", "Ultra-Scale Playbook"},
-      {"nanotron", "hand_over_stall, of the interval alone", "0.55s", "Ultra-Scale Playbook"},
+      {"nanotron", "hand_over_stall, interval only", "0.55s", "Ultra-Scale Playbook"},
       {"nanotron", "allocator_slack", "0.3", "Ultra-Scale Playbook"},
-      {"communication", "what a product hides of a collective beside it", "0.76", "2205.05198, Tables 4 and 5"},
-      {"communication", "slowdown of computation beside it", "0.4", "llm-foundry"},
-      {"host", "exponent where device and host take as long", "6", "vTrain on one node"},
+      {"communication", "fraction of a collective that an overlapped GEMM hides", "0.76", "2205.05198, Tables 4 and 5"},
+      {"communication", "slowdown of overlapped computation", "0.4", "llm-foundry"},
+      {"host", "exponent if device and host take equally long", "6", "vTrain on one node"},
       {"memory", "working set of a recomputed block", "3", "BLOOM"},
       {"omni-path", "nic_efficiency", "0.45", "BLOOM"},
   };
@@ -46,10 +46,10 @@ Table constants_table() {
 }
 
 Table ablation_table() {
-  Table table = {.title = "What each part buys, %",
+  Table table = {.title = "Accuracy gained by each part, %",
                  .columns = {text_column("part"), text_column("source"), text_column("error"), number_column("without"),
                              number_column("with")}};
-  // Each measured once, when the part was made, with all parts above it.
+  // Each was measured once, when the part was added, with all parts above it.
   table.rows = {
       {"facts of software and its release, fp8 recipes", "dgxc_benchmarking, bf16", "step MAPE", "5.0", "2.1"},
       {"", "dgxc_benchmarking, fp8", "step MAPE", "11.0", "5.1"},
@@ -59,7 +59,7 @@ Table ablation_table() {
       {"power limits, H200 as H100", "torchtitan", "step MAPE", "12.7", "6.4"},
       {"", "nemo_docs", "step MAPE", "7.1", "4.3"},
       {"", "libai_megatron_v100", "step MAPE", "23.8", "16.7"},
-      {"slowdown beside transfers, buckets and gathers", "mlperf", "step MAPE", "8.3", "4.7"},
+      {"slowdown during transfers, buckets and gathers", "mlperf", "step MAPE", "8.3", "4.7"},
       {"", "dgxc_benchmarking, fp8", "step MAPE", "5.1", "4.3"},
       {"links of a node without a switch", "libai_megatron_v100", "step MAPE", "16.7", "9.3"},
       {"hop_latency", "nanotron_playbook", "step median", "19.9", "15.0"},
@@ -69,10 +69,10 @@ Table ablation_table() {
       {"eager operators", "nanotron_playbook", "step median", "16.9", "15.0"},
       {"recomputation by operator, fp32 logits", "torchtitan", "memory MAPE", "40.0", "5.2"},
       {"eager operators, logits, allocator_slack", "nanotron_playbook", "memory MAPE", "33.5", "18.2"},
-      {"gathers_each_parameter, latency slows nothing down", "nanotron_playbook", "step median", "15.2", "14.1"},
+      {"gathers_each_parameter, latency slows down nothing", "nanotron_playbook", "step median", "15.2", "14.1"},
       {"balances_by_parameters", "nanotron_playbook", "step median", "14.1", "11.7"},
       {"", "nanotron_playbook", "memory MAPE", "18.2", "12.9"},
-      {"allocator_slack of layers alone", "nanotron_playbook", "memory MAPE", "12.9", "12.0"},
+      {"allocator_slack of layers only", "nanotron_playbook", "memory MAPE", "12.9", "12.0"},
       {"amax_reduction", "mlperf", "step MAPE", "4.8", "4.0"},
       {"", "dgxc_benchmarking, fp8 dense", "step MAPE", "4.3", "4.1"},
       {"merged parts of rings", "torchtitan", "step MAPE", "6.3", "5.5"},
@@ -82,11 +82,11 @@ Table ablation_table() {
   const ExpertAblations experts = expert_ablations();
   for (const Ablation& one : experts.parts) {
     table.rows.push_back(
-        {one.part, "every row with experts", "step MAPE", percent(one.without.mape), percent(experts.whole.mape)});
+        {one.part, "all rows with experts", "step MAPE", percent(one.without.mape), percent(experts.whole.mape)});
   }
   table.notes.emplace_back(
-      "measured with the parts above in place; those of one source's last block each on its own; those of experts "
-      "each on its own and with today's costs");
+      "each part was measured with all parts above it in place, except the last block of a source, whose parts were "
+      "measured separately, and the parts for experts, which are measured separately with the current costs");
   return table;
 }
 
@@ -113,7 +113,7 @@ std::vector<Table> refit_tables(const std::vector<Refit>& fits, LeftOut left_out
                              source.left_out ? two_digits(*source.left_out) : ""});
     }
   }
-  errors.notes.push_back(fmt::format("left out: every row with constants fitted without any row of its {}",
+  errors.notes.push_back(fmt::format("left out: each row is forecast with constants fitted without the rows of its {}",
                                      left_out == LeftOut::kModels ? "model" : "source"));
   return {constants, errors};
 }

@@ -21,8 +21,8 @@ namespace {
 
 std::string source_text(const RunComparison& run) {
   if (run.times_from == TimesFrom::kJob) return fmt::format("of the job's cluster, {}", run.job.step.job.cluster.name);
-  return fmt::format("{} on these ranks just before and after, which by themselves forecast {:.6g} and {:.6g} s",
-                     run.slept ? "the times to sleep, with updates and messages calibrated" : "calibrated",
+  return fmt::format("{} on these ranks just before and after the run; alone these forecast {:.6g} and {:.6g} s",
+                     run.slept ? "sleep times, with updates and messages calibrated" : "calibrated",
                      run.calibrations->before_s, run.calibrations->after_s);
 }
 
@@ -40,16 +40,16 @@ Table run_table(const RunComparison& run) {
   }
   if (!run.conditions.empty()) table.notes.push_back(run.conditions);
   table.notes.push_back(fmt::format("forecast: {}", source_text(run)));
-  table.notes.push_back("replay: this program simulated with the medians of the run itself, transfers taking no time");
+  table.notes.push_back("replay: this program simulated with the run's own median times; transfers take no time");
   table.notes.push_back(
-      fmt::format("measured: {} repetitions after {} to warm up, {} of them disturbed; median step "
+      fmt::format("measured: {} repetitions after {} warm-up steps, {} of them disturbed; median step "
                   "shown, quartiles {:.6g} and {:.6g} s",
                   run.step_seconds.size(), run.warmup, run.disturbance.steps, percentile(run.step_seconds, 0.25),
                   percentile(run.step_seconds, 0.75)));
   if (!run.slept) {
     table.notes.push_back(run.losses.size() == 1
                               ? fmt::format("mean loss {:.4f}", run.losses.front())
-                              : fmt::format("loss {:.4f} in the first, {:.4f} in the last of {} steps",
+                              : fmt::format("loss {:.4f} in the first and {:.4f} in the last of {} steps",
                                             run.losses.front(), run.losses.back(), run.losses.size()));
   }
   return table;
@@ -82,15 +82,14 @@ SeriesChart loss_chart(std::vector<Series> curves) {
 std::vector<Table> own_fit_tables(const OwnFit& fit) {
   const auto figure = [](double value) { return fmt::format("{:.4g}", value); };
   Table constants;
-  constants.title = fmt::format("what {} run{} tell{}", fit.runs.size(), fit.runs.size() == 1 ? "" : "s",
-                                fit.runs.size() == 1 ? "s" : "");
+  constants.title = fmt::format("constants determined by {} run{}", fit.runs.size(), fit.runs.size() == 1 ? "" : "s");
   constants.columns = {text_column("constant", "name"), text_column("unit"),  number_column("catalogue"),
                        number_column("value"),          number_column("low"), number_column("high")};
   for (const OwnConstant& constant : fit.constants) {
     constants.rows.push_back({constant.name, constant.unit, figure(constant.catalogue), figure(constant.value),
                               figure(constant.low), figure(constant.high)});
   }
-  constants.notes.push_back(fmt::format("low to high: nine in ten; steps differ by {:.1f} % beyond the constants",
+  constants.notes.push_back(fmt::format("low to high: 90 % interval; steps vary by {:.1f} % around the fit",
                                         1e2 * fit.profile.fitted->noise));
   for (const UntoldConstant& constant : fit.untold) {
     constants.notes.push_back(fmt::format("{}: {}", constant.name, constant.why));
@@ -104,14 +103,14 @@ std::vector<Table> own_fit_tables(const OwnFit& fit) {
   for (const FittedOwnRun& run : fit.runs) {
     runs.rows.push_back({run.id, figure(run.measured_s), figure(run.catalogue_s), figure(run.fitted_s),
                          fmt::format("{:.1f}", 1e2 * (run.fitted_s / run.measured_s - 1.0)),
-                         run.followed ? "" : "unlike the others, counts for little"});
+                         run.followed ? "" : "outlier, counts for little"});
   }
   return {constants, runs};
 }
 
 Table learning_table(const std::vector<LearningPoint>& curve, RunChoice choice) {
   Table table;
-  table.title = fmt::format("runs left out, forecast from so many, {}", name_of(choice));
+  table.title = fmt::format("forecasts of left-out runs by number of fitted runs, {}", name_of(choice));
   table.columns = {number_column("runs"),     number_column("MAPE %"),
                    number_column("median %"), number_column("catalogue MAPE %"),
                    number_column("inside %"), number_column("± %", "half_width_percent")};
@@ -125,10 +124,10 @@ Table learning_table(const std::vector<LearningPoint>& curve, RunChoice choice) 
 
 Table hypothesis_table(const std::vector<Hypothesis>& hypotheses) {
   Table table;
-  table.title = "why, the most believed first";
-  table.columns = {text_column("cause", "name"), number_column("belief %", "score_percent"),
+  table.title = "possible causes, most likely first";
+  table.columns = {text_column("cause", "name"), number_column("likelihood %", "score_percent"),
                    number_column("explains s", "explains_s"), text_column("evidence"),
-                   text_column("what would confirm it", "check")};
+                   text_column("how to confirm it", "check")};
   for (const Hypothesis& one : hypotheses) {
     table.rows.push_back({std::string(name_of(one.cause)), fmt::format("{:.0f}", 1e2 * one.score),
                           fmt::format("{:.4g}", one.explains_s), one.evidence, one.check});
@@ -150,7 +149,7 @@ nlohmann::ordered_json hypotheses_json(const std::vector<Hypothesis>& hypotheses
 
 Table traced_table(const std::vector<TracedRank>& ranks) {
   Table table;
-  table.title = "traced, the step of median time of each rank";
+  table.title = "traced, median step of each rank";
   table.columns = {text_column("rank"),
                    number_column("steps"),
                    number_column("step s", "step_s"),
@@ -158,9 +157,9 @@ Table traced_table(const std::vector<TracedRank>& ranks) {
                    number_column("communication s"),
                    number_column("exposed s"),
                    number_column("idle s"),
-                   number_column("for data s", "idle_data_s"),
-                   number_column("for memory s", "idle_memory_s"),
-                   number_column("launched late s", "idle_launch_s")};
+                   number_column("data wait s", "idle_data_s"),
+                   number_column("memory wait s", "idle_memory_s"),
+                   number_column("late launch s", "idle_launch_s")};
   const auto figure = [](double value) { return fmt::format("{:.4g}", value); };
   for (const TracedRank& rank : ranks) {
     const TracedStep& step = rank.typical();
@@ -175,7 +174,7 @@ Table traced_table(const std::vector<TracedRank>& ranks) {
 
 namespace {
 
-// One rank of a forecast: every stream but that of computation communicates.
+// States of one rank of a forecast: all streams but computation count as communication.
 std::vector<TracedStretch> forecast_stretches(const Timeline& timeline, std::size_t rank) {
   std::vector<TracedSpan> compute;
   std::vector<TracedSpan> communication;
@@ -243,12 +242,11 @@ nlohmann::ordered_json traced_json(const std::vector<TracedRank>& ranks) {
 
 namespace {
 
-// The fastest that was measured of what a datasheet has a figure for: products of a precision, and copies within the
-// device's memory.
+// Best measured rate of a figure that a datasheet has: GEMMs of a precision, and copies within device memory.
 struct AchievedPeak {
-  std::string what;    // the fit whose samples these are
-  std::string sample;  // the fastest
-  double rate = 0.0;   // FLOP/s or bytes/s of it
+  std::string what;    // the fit that the samples belong to
+  std::string sample;  // the fastest sample
+  double rate = 0.0;   // its FLOP/s or bytes/s
   double datasheet = 0.0;
 };
 
@@ -272,8 +270,8 @@ std::optional<Precision> precision_named(const std::string& what) {
   return parse<Precision>(word);
 }
 
-// Of the catalogue's device that the profile names; none where it names none. Copies count without those that a cache
-// may have held: the largest one is taken.
+// Peaks of the catalogue's device that the profile names; empty if it names none. Copies count only with the largest
+// one, because smaller ones may have fitted into a cache.
 std::vector<AchievedPeak> achieved_peaks(const DeviceProfile& profile) {
   const std::optional<Device> device = catalogued(profile);
   if (!device) return {};
@@ -322,7 +320,7 @@ Table worst_table(const DeviceProfile& profile) {
                    [](const Miss& a, const Miss& b) { return std::abs(a.error()) > std::abs(b.error()); });
   constexpr std::size_t kShown = 10;
   misses.resize(std::min(misses.size(), kShown));
-  Table table = {.title = "the worst samples",
+  Table table = {.title = "worst samples",
                  .columns = {text_column("fit"), text_column("sample"), number_column("measured us"),
                              number_column("fitted us"), number_column("error %")}};
   for (const Miss& miss : misses) {
@@ -338,14 +336,14 @@ std::string rate_text(const AchievedPeak& peak, double rate) {
 }
 
 Table peaks_table(const std::vector<AchievedPeak>& peaks) {
-  Table table = {.title = "the fastest samples beside the datasheet",
-                 .columns = {text_column("of"), text_column("sample"), text_column("achieved"),
+  Table table = {.title = "fastest samples compared with the datasheet",
+                 .columns = {text_column("fit", "of"), text_column("sample"), text_column("achieved"),
                              text_column("datasheet"), number_column("share %")}};
   for (const AchievedPeak& peak : peaks) {
     table.rows.push_back({peak.what, peak.sample, rate_text(peak, peak.rate), rate_text(peak, peak.datasheet),
                           percent(peak.rate / peak.datasheet)});
   }
-  table.notes = {"of copies the largest, which no cache holds"};
+  table.notes = {"copies: the largest one, which exceeds every cache"};
   return table;
 }
 
@@ -356,7 +354,7 @@ const OverlapLine* overlap_of(const DeviceProfile& profile, const ProfileFit& fi
   return nullptr;
 }
 
-// Time beside over time alone: what the fit says of the channels, and what was measured of them.
+// Overlapped time over time alone: fitted to the number of channels, and measured.
 double fitted_factor(const OverlapLine& line, const ProfilePoint& point) {
   return line.factor(point.x);
 }
@@ -365,7 +363,7 @@ double measured_factor(const OverlapLine& line, const ProfilePoint& point) {
 }
 
 Table overlaps_table(const DeviceProfile& profile) {
-  Table table = {.title = "slowdown beside something else, by its channels",
+  Table table = {.title = "slowdown under overlap, by number of channels",
                  .columns = {text_column("sample"), number_column("channels"), number_column("slower %"),
                              number_column("fitted %")}};
   for (const ProfileFit& fit : profile.fits) {
@@ -376,7 +374,7 @@ Table overlaps_table(const DeviceProfile& profile) {
                             percent(fitted_factor(*line, point) - 1.0)});
     }
   }
-  table.notes = {"no forecast uses them: what it takes off is fitted to published steps"};
+  table.notes = {"forecasts do not use these slowdowns: theirs are fitted to published steps"};
   return table;
 }
 
@@ -392,7 +390,7 @@ void add_figures(const nlohmann::json& values, const std::string& prefix, Table&
 }
 
 Table figures_table(const DeviceProfile& profile) {
-  Table table = {.title = fmt::format("{} gives the cluster's", profile.name),
+  Table table = {.title = fmt::format("cluster figures of {}", profile.name),
                  .columns = {text_column("figure"), text_column("value")}};
   add_figures(profile.cluster, "", table);
   return table;
@@ -402,7 +400,7 @@ SeriesChart overlap_chart(const ProfileFit& fit, const OverlapLine& line) {
   SeriesChart chart;
   chart.title = fmt::format("{}, median error {} %", fit.what, percent(fit.median_error));
   chart.x = {"channels"};
-  chart.y = {"time beside / time alone"};
+  chart.y = {"overlapped time / time alone"};
   chart.y.from_zero = true;
   Series measured{"measured", {}, SeriesStyle::kPoints};
   for (const ProfilePoint& point : fit.points) {
@@ -416,7 +414,7 @@ SeriesChart overlap_chart(const ProfileFit& fit, const OverlapLine& line) {
   return chart;
 }
 
-// As long as the datasheet's rate would take.
+// Time at the datasheet's rate.
 Series datasheet_line(const ProfileFit& fit, const AchievedPeak& peak) {
   const auto [least, most] =
       std::minmax_element(fit.points.begin(), fit.points.end(), [](const auto& a, const auto& b) { return a.x < b.x; });
@@ -453,7 +451,7 @@ std::vector<SeriesChart> profile_charts(const DeviceProfile& profile) {
     chart.title = fmt::format("{}, median error {} %", fit.what, percent(fit.median_error));
     chart.x = {fit.unit, true};
     chart.y = {"seconds", true};
-    // Products of one FLOP count take different times: a line between them would mean nothing.
+    // GEMMs with the same FLOPs take different times: a line between them would be meaningless.
     const bool line = fit.unit == "bytes";
     Series measured{"measured", {}, SeriesStyle::kPoints};
     Series fitted{"fitted", {}, line ? SeriesStyle::kLine : SeriesStyle::kCrosses};

@@ -14,62 +14,63 @@
 
 namespace flopcast {
 
-/// How well each part of a profile fits, what was reached of the datasheet, slowdowns, then the worst samples.
+/// Accuracy of each part of a profile, rates achieved relative to the datasheet, slowdowns, then the worst samples.
 std::vector<Table> profile_tables(const DeviceProfile& profile);
-/// Measured points and fitted lines, a panel for each fit; the datasheet's rate where it has one.
+/// Measured points and fitted lines, one panel per fit, with the datasheet's rate if there is one.
 std::vector<SeriesChart> profile_charts(const DeviceProfile& profile);
 
-/// Forecast, measurement and replay term by term, with the forecast's error.
+/// Forecast, measurement and replay, term by term, with the error of the forecast.
 Table run_table(const RunComparison& run);
 
 /// The loss of every step of a run, under the name of its schedule.
 Series loss_curve(const std::string& schedule, const std::vector<double>& losses);
 
-/// The same from a measurement file that `flopcast run -o` kept. Throws ConfigError when it is none.
+/// The loss curve from a measurement file that `flopcast run -o` wrote. Throws ConfigError if the file is not one.
 Series read_loss_curve(std::string_view text, const std::string& file);
 
 /// Curves over steps as a chart.
 SeriesChart loss_chart(std::vector<Series> curves);
 
-/// Constants that runs of one's own tell, those that they do not, and the runs.
+/// Constants that the user's runs determine, those that they do not, and the runs.
 std::vector<Table> own_fit_tables(const OwnFit& fit);
-/// Errors of runs left out by the number of runs fitted to.
+/// Errors of left-out runs by the number of fitted runs.
 Table learning_table(const std::vector<LearningPoint>& curve, RunChoice choice);
 
-/// Why a step took another time than forecast, the most believed first.
+/// Causes of the difference between a step and its forecast, most likely first.
 Table hypothesis_table(const std::vector<Hypothesis>& hypotheses);
-/// The same for flopcast.gap/1.
+/// The same causes for flopcast.gap/1.
 nlohmann::ordered_json hypotheses_json(const std::vector<Hypothesis>& hypotheses);
-/// What traces show of a step, rank by rank.
+/// Figures of a traced step, rank by rank.
 Table traced_table(const std::vector<TracedRank>& ranks);
-/// The forecast's pipeline ranks above the traced ranks, on one axis: when each computes, communicates, does both or
-/// waits. Of the forecast, what passes hold of communication counts as computation; of traces, the step of median time.
+/// The forecast's pipeline ranks above the traced ranks, on one time axis: when each computes, communicates, does both
+/// or waits. In the forecast, communication inside passes counts as computation; a traced rank shows its step of median
+/// time.
 StateRows overlay_rows(const Forecast& answer, const std::vector<TracedRank>& ranks);
 /// Every step of every rank, for flopcast.gap/1.
 nlohmann::ordered_json traced_json(const std::vector<TracedRank>& ranks);
 
-/// What `flopcast validate` prints: schema flopcast.validation/1.
+/// The JSON that `flopcast validate` prints: schema flopcast.validation/1.
 std::string write_validation(const std::vector<SourceSummary>& sources);
 
-/// What people are shown: errors of time and memory, choices, floors, what is open, the worst rows, what was skipped.
-/// `shipped`: of the published steps that come with the program.
+/// Tables for people: errors of time and memory, choices, floors, unspecified details, worst rows, skipped rows.
+/// `shipped`: the sources are the published steps that come with the program.
 std::vector<Table> validation_tables(const std::vector<SourceSummary>& sources, bool shipped);
-/// The `count` rows with the largest errors of the step time; all when it is 0.
+/// The `count` rows with the largest errors of the step time; all rows if it is 0.
 Table rows_table(const std::vector<SourceSummary>& sources, int count);
 
-/// Every number of the forecast that was fitted to measurements: those that --refit fits again, and those of the code.
-/// What was looked up, counted or taken from data sheets is not among them.
+/// Every number of the forecast that was fitted to measurements: those that --refit fits again, and those in the code.
+/// Numbers that were looked up, counted or taken from data sheets are not listed.
 Table constants_table();
-/// What the parts of the cost model buy, by source: docs/validation.md.
+/// Accuracy gained by each part of the cost model, by source: docs/validation.md.
 Table ablation_table();
 
 /// The constants as shipped and as refitted, then the errors by source.
 std::vector<Table> refit_tables(const std::vector<Refit>& fits, LeftOut left_out = LeftOut::kModels);
 
-/// docs/validation.md: what is compared, every table, the worst rows and all of them.
+/// docs/validation.md: introduction, every table, the worst rows and all rows.
 std::string validation_page(const std::vector<SourceSummary>& sources);
 
-/// Forecast against measurement of every row, a series a source, with lines at ±10 %.
+/// Forecast against measurement of every row, one series per source, with lines at ±10 %.
 ScatterChart validation_chart(const std::vector<SourceSummary>& sources);
 
 }  // namespace flopcast

@@ -67,7 +67,7 @@ std::vector<double> time_errors(const SourceSummary& summary, bool used_in_fit) 
   return errors;
 }
 
-// Of the measured steps that an interval was forecast for.
+// Share of the measured steps with a forecast interval that lie inside it.
 std::string share_inside(const SourceSummary& summary, bool used_in_fit) {
   int rows = 0;
   int inside = 0;
@@ -119,13 +119,13 @@ constexpr int kWorstRows = 40;
 
 constexpr const char* kIntroduction = R"(# How accurate the forecasts are
 
-Written by `flopcast validate --markdown-page`; do not edit. Every row is a measurement that somebody published, with its
-source in [calibrate/validation/published](../calibrate/validation/published). Each is mapped to a job by what its source
-says of the run, and nothing else: device, links, model, layout, software. No constant belongs to a row, a source or a
-model. Rows that a constant of the catalogue was fitted to are counted apart: their errors are no evidence of accuracy.
+Written by `flopcast validate --markdown-page`; do not edit. Every row is a published measurement, with its source in
+[calibrate/validation/published](../calibrate/validation/published). Each is mapped to a job using only the facts that its
+source gives about the run: device, links, model, layout, software. No constant belongs to a row, a source or a model.
+Rows that a constant of the catalogue was fitted to are counted separately: their errors are not evidence of accuracy.
 
 An error is forecast / measured - 1. The naive forecast knows the FLOPs, the ideal bubble and one MFU for the whole
-source, its median: what a spreadsheet would give after the fact.
+source, its median: the result of a spreadsheet after the fact.
 
 ![forecast against measurement](images/validation.svg)
 )";
@@ -136,7 +136,7 @@ std::string section(const Table& table) {
   return "\n## " + table.title + "\n\n" + write_table(plain, Format::kMarkdown);
 }
 
-// What the constants leave on models that they were not fitted to.
+// Errors that remain on models that the constants were not fitted to.
 std::vector<Table> fit_tables() {
   std::vector<Table> tables = refit_tables(stored_refits());
   tables.front().title = "Fitted constants";
@@ -145,7 +145,7 @@ std::vector<Table> fit_tables() {
   return tables;
 }
 
-// Steps of one kind on one device.
+// Results for steps of one kind on one device.
 struct Expectation {
   std::set<std::string> sources;
   std::vector<double> errors;
@@ -153,10 +153,10 @@ struct Expectation {
   bool fitted = false;
 };
 
-// What a user of a device may expect.
+// Accuracy that a user of a device may expect.
 Table expectation_table(const std::vector<SourceSummary>& sources) {
   Table table = {
-      .title = "What to expect of a step time, by device",
+      .title = "Expected accuracy of the step time, by device",
       .columns = {text_column("device"), text_column("format"), text_column("kind"), number_column("sources"),
                   number_column("steps"), text_column("fitted"), number_column("MAPE %"), number_column("median %"),
                   text_column("bias %"), number_column("inside %")}};
@@ -166,7 +166,7 @@ Table expectation_table(const std::vector<SourceSummary>& sources) {
       const std::optional<double> error = row.error();
       if (!error || !row.facts) continue;
       const bool fp8 = row.facts->precision == Precision::kFp8;
-      const char* kind = row.facts->experts ? "experts" : row.facts->slow_launches ? "dense, launches bind" : "dense";
+      const char* kind = row.facts->experts ? "experts" : row.facts->slow_launches ? "dense, launch-bound" : "dense";
       Expectation& expected = kinds[{row.facts->device, fp8 ? "fp8" : "16 bits", kind}];
       expected.sources.insert(summary.source);
       expected.errors.push_back(*error);
@@ -182,12 +182,12 @@ Table expectation_table(const std::vector<SourceSummary>& sources) {
                           percent(static_cast<double>(expected.inside) / statistics.rows)});
   }
   table.notes.emplace_back(
-      "fitted: a constant was fitted to some of these steps; launches bind: the host takes longer to launch a kernel "
-      "than most kernels take; inside: of the forecast's 90 % interval");
+      "fitted: a constant was fitted to some of these steps; launch-bound: the host takes longer to launch a kernel "
+      "than most kernels run; inside: share inside the forecast's 90 % interval");
   return table;
 }
 
-// Every source and group: size, errors, interval, choosing by forecast, memory, floor.
+// Every source and group: number of rows, errors, interval, choosing by forecast, memory, floor.
 Table group_table(const std::vector<SourceSummary>& sources) {
   Table table = {
       .title = "By source and group",
@@ -206,12 +206,12 @@ Table group_table(const std::vector<SourceSummary>& sources) {
                           summary.memory.rows > 0 ? percent(summary.memory.mape) : "", share(group.floor)});
   }
   table.notes.emplace_back(
-      "regret and rank correlation: over questions (model, devices, batch, format) with five rows or more; floor: how "
-      "far apart measurements of one job lie");
+      "regret and rank correlation: over questions (model, devices, batch, format) with five rows or more; floor: "
+      "spread between measurements of the same job");
   return table;
 }
 
-// Rows whose completed jobs are equal, and how far apart their measurements lie.
+// Rows with identical completed jobs, and the spread of their measurements.
 Table floor_table(const std::vector<SourceSummary>& sources) {
   Table table = {.title = "Equal jobs, different measurements",
                  .columns = {text_column("source"), text_column("rows"), number_column("spread %")}};
@@ -229,7 +229,7 @@ Table floor_table(const std::vector<SourceSummary>& sources) {
   return table;
 }
 
-// Errors of the step time by source, rows that constants were fitted to apart from the others.
+// Errors of the step time by source; rows that constants were fitted to are listed separately.
 Table time_error_table(const std::vector<SourceSummary>& sources) {
   Table table = {.title = "Step time: forecast against measurement",
                  .columns = {text_column("source"), number_column("rows"), number_column("skipped"),
@@ -266,9 +266,9 @@ Table time_error_table(const std::vector<SourceSummary>& sources) {
   return table;
 }
 
-// Of the published steps that come with the program.
+// Coverage on the published steps that come with the program.
 Table coverage_table() {
-  Table table = {.title = "Coverage of the 90 % interval, each source left out whole",
+  Table table = {.title = "Coverage of the 90 % interval, each source left out entirely",
                  .columns = {text_column("devices"), text_column("stacks"), number_column("steps"),
                              number_column("± %", "half_width_percent"), number_column("inside %")}};
   const std::vector<Coverage> coverages = interval_coverage(shipped_source_errors());
@@ -277,16 +277,16 @@ Table coverage_table() {
                           percent(coverage.half_width),
                           percent(static_cast<double>(coverage.covered) / coverage.rows)});
   }
-  table.rows.push_back({"all, each source one vote", "", "", "", percent(mean_coverage(coverages))});
+  table.rows.push_back({"all, sources weighted equally", "", "", "", percent(mean_coverage(coverages))});
   table.notes.emplace_back(
-      "a row a source, whose interval knows nothing of it; ± is the mean over its steps; docs/uncertainty.md");
+      "one row per source, with intervals fitted without it; ±: mean over its steps; see docs/uncertainty.md");
   return table;
 }
 
-// What choosing the row forecast fastest costs, and the errors without rows that others contradict.
+// Cost of choosing the row with the fastest forecast, and errors without rows that others contradict.
 Table choice_table(const std::vector<SourceSummary>& sources) {
   Table table = {
-      .title = "Choosing by forecast, and rows that contradict each other",
+      .title = "Choosing by forecast, and contradictory rows",
       .columns = {text_column("source"), number_column("models", "groups"),
                   number_column("rows to choose from", "rows"), number_column("mean regret %"),
                   number_column("worst regret %"), number_column("speed-up over 1f1b, MAPE %", "speed_up_mape_percent"),
@@ -303,15 +303,17 @@ Table choice_table(const std::vector<SourceSummary>& sources) {
     table.rows.push_back(std::move(row));
   }
   table.notes.emplace_back(
-      "regret: measured time of the row forecast fastest over that of the fastest, of a model on the same devices with "
-      "the same batch, three rows or more");
+      "regret: measured time of the row with the fastest forecast over that of the fastest row, among three or more "
+      "rows "
+      "of a model on the same devices with the same batch");
   table.notes.emplace_back(
-      "contradicted: another row with more tensor parallelism inside the node and no larger microbatch, or with a "
-      "smaller microbatch and alike otherwise, is faster, the ideal bubble taken off both");
+      "contradicted: another row is faster without the ideal bubble, although it has more tensor parallelism inside "
+      "the "
+      "node and no larger microbatch, or differs only by a smaller microbatch");
   return table;
 }
 
-// Errors of the memory by source; without rows where no source measured memory.
+// Errors of the memory by source; empty if no source measured memory.
 Table memory_error_table(const std::vector<SourceSummary>& sources) {
   Table table = {.title = "Memory of the fullest rank", .columns = {text_column("source"), number_column("compared")}};
   for (const Column& column : error_columns()) table.columns.push_back(column);
@@ -328,7 +330,7 @@ Table memory_error_table(const std::vector<SourceSummary>& sources) {
   return table;
 }
 
-// How many rows were skipped for which reason.
+// Number of skipped rows by reason.
 Table skipped_table(const std::vector<SourceSummary>& sources) {
   Table table = {.title = "Rows without a forecast",
                  .columns = {text_column("source"), number_column("rows"), text_column("reason")}};
@@ -341,13 +343,13 @@ Table skipped_table(const std::vector<SourceSummary>& sources) {
   return table;
 }
 
-// Rows that leave something open: the fastest and the slowest forecast over the plausible choices.
+// Rows with unspecified details: the fastest and the slowest forecast over the plausible choices.
 Table open_table(const std::vector<SourceSummary>& sources) {
-  Table table = {
-      .title = "Rows that leave something open: every plausible choice",
-      .columns = {text_column("source"), text_column("row", "id"), text_column("open"), number_column("forecasts"),
-                  text_column("fits"), number_column("fastest s"), number_column("slowest s"),
-                  number_column("measured s"), text_column("fastest error %"), text_column("slowest error %")}};
+  Table table = {.title = "Rows with unspecified details: range over every plausible choice",
+                 .columns = {text_column("source"), text_column("row", "id"), text_column("unspecified", "open"),
+                             number_column("forecasts"), text_column("fits"), number_column("fastest s"),
+                             number_column("slowest s"), number_column("measured s"), text_column("fastest error %"),
+                             text_column("slowest error %")}};
   for (const SourceSummary& summary : sources) {
     for (const OpenRow& row : summary.open) {
       table.rows.push_back({row.source, row.id, row.open, fmt::format("{}", row.forecasts), row.fits ? "yes" : "no",
@@ -440,7 +442,7 @@ Table rows_table(const std::vector<SourceSummary>& sources, int count) {
     if (rows.size() > static_cast<std::size_t>(count)) rows.resize(static_cast<std::size_t>(count));
   }
   Table table = {
-      .title = count > 0 ? "The worst rows" : "All rows",
+      .title = count > 0 ? "Worst rows" : "All rows",
       .columns = {text_column("source"), text_column("row", "id"), text_column("used in a fit", "used_in_fit"),
                   number_column("forecast s", "predicted_s"), number_column("measured s"), text_column("error %")}};
   for (const EvaluatedRow& row : rows) {

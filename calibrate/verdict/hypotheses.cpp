@@ -18,7 +18,7 @@ namespace {
 
 struct Belief {
   double explains_s = 0.0;
-  double weight = 0.0;  // beside the prior
+  double weight = 0.0;  // multiplies the prior
   std::string evidence;
 };
 struct Beliefs {
@@ -37,23 +37,23 @@ Job without_overlap(Job job) {
   return job;
 }
 
-// How believable it is that something is off by so much: a normal curve.
+// Probability weight of a deviation: a normal curve.
 double believable(double off) {
   return std::exp(-0.5 * std::min(off * off, 60.0));
 }
-// The same of a figure, over its logarithm.
+// Probability weight of a factor: a normal curve over its logarithm.
 double plausible(double factor, double usual) {
   return believable(std::log(factor) / usual);
 }
 
-// How well an effect of a given size stands for the gap.
+// How well an effect of a given size explains the gap.
 double fit_to_gap(double explains_s, double gap_s, double forecast_s) {
   constexpr double kShare = 0.2;   // of the gap
-  constexpr double kFloor = 0.03;  // of the step: what forecasts miss by
+  constexpr double kFloor = 0.03;  // of the step: a typical forecast error
   return believable((explains_s - gap_s) / (kShare * std::abs(gap_s) + kFloor * forecast_s));
 }
 
-// What the gap would need: the factor of one figure of the job at which the step takes as long as measured.
+// The factor on one figure of the job at which the step takes as long as measured.
 struct Needed {
   double factor = 1.0;
   double explains_s = 0.0;
@@ -72,7 +72,7 @@ class WhatIf {
 
   double effect_of(const Job& changed) const { return step_time(changed, read_file_) - time_s_; }
 
-  // By bisection over the factor's logarithm, from 1 to `farthest`.
+  // Finds the factor by bisection over its logarithm, from 1 to `farthest`.
   Needed needed(double farthest, const std::function<void(Job&, double)>& scale) const {
     const auto effect = [&](double factor) {
       Job changed = job_;
@@ -92,10 +92,10 @@ class WhatIf {
     return {std::exp(far), gap};
   }
 
-  // `what` has the figure that is needed.
+  // `what` states the needed figure.
   Belief belief_in(const Needed& needed, double usual, const std::string& what) const {
     return {needed.explains_s, fit_to_gap(needed.explains_s) * plausible(needed.factor, usual),
-            fmt::format("{} would make {} of the gap", what, time_in_seconds(std::abs(needed.explains_s)))};
+            fmt::format("{} would explain {} of the gap", what, time_in_seconds(std::abs(needed.explains_s)))};
   }
 
   double fit_to_gap(double explains_s) const { return flopcast::fit_to_gap(explains_s, gap_s(), time_s_); }
@@ -112,7 +112,7 @@ class WhatIf {
   const ReadFile& read_file_;
 };
 
-// Of measured messages inside nodes or between them.
+// Scales measured message rates inside nodes or between them.
 void scale_rates(std::vector<GroupCurve>& curves, bool between, double factor) {
   for (GroupCurve& curve : curves) {
     if ((curve.nodes > 1) != between) continue;
@@ -124,7 +124,7 @@ void scale_rates(std::vector<GroupCurve>& curves, bool between, double factor) {
 
 Belief slow_link(const WhatIf& what_if) {
   constexpr double kFarthest = 0.02;
-  constexpr double kUsual = 1.2;  // links are found at a half, a quarter or a tenth
+  constexpr double kUsual = 1.2;  // slow links typically run at a half, a quarter or a tenth of their rate
   const auto belief = [&](bool between) {
     const Needed needed =
         what_if.needed(what_if.gap_s() > 0.0 ? kFarthest : 1.0 / kFarthest, [between](Job& job, double factor) {
@@ -147,11 +147,11 @@ Belief clocks(const WhatIf& what_if) {
       what_if.needed(what_if.gap_s() > 0.0 ? kFarthest : 1.0 / kFarthest, [](Job& job, double factor) {
         for (FlopsPerSecond& peak : job.cluster.device.peak) peak *= factor;
       });
-  return what_if.belief_in(needed, kUsual, fmt::format("products at {:.0f} % of their rate", 1e2 * needed.factor));
+  return what_if.belief_in(needed, kUsual, fmt::format("GEMMs at {:.0f} % of their rate", 1e2 * needed.factor));
 }
 
 Belief host_bound(const WhatIf& what_if) {
-  // Between what compiled graphs and what eager Python on a slow core take to launch a kernel.
+  // Launch times of a kernel range from those of compiled graphs to those of eager Python on a slow core.
   constexpr double kUsualHost = 10e-6;
   constexpr double kSlowHost = 200e-6;
   constexpr double kUsual = 1.0;
@@ -159,12 +159,12 @@ Belief host_bound(const WhatIf& what_if) {
   const Needed needed = what_if.needed(kSlowHost / now, [now](Job& job, double factor) {
     job.training.stack.host_time_per_kernel = Seconds(now * factor);
   });
-  return what_if.belief_in(needed, kUsual, fmt::format("{:.0f} us of host time a kernel", 1e6 * now * needed.factor));
+  return what_if.belief_in(needed, kUsual, fmt::format("{:.0f} us of host time per kernel", 1e6 * now * needed.factor));
 }
 
 Belief no_overlap(const WhatIf& what_if) {
   const double effect = what_if.effect_of(without_overlap(what_if.job()));
-  // On shared links messages that do not overlap may also meet fewer others.
+  // On shared links, messages that do not overlap may also contend with fewer others.
   if (effect <= 0.0) return {0.0, 0.0, "communication overlap does not shorten this step"};
   return {effect, what_if.fit_to_gap(effect),
           fmt::format("without communication overlap the step would take {} longer", time_in_seconds(effect))};
@@ -175,34 +175,35 @@ Belief recomputed(const WhatIf& what_if) {
   const bool more = what_if.gap_s() > 0.0;
   const Recompute other = more ? Recompute::kFull : Recompute::kNone;
   if (job.layout.recompute == other) {
-    return {0.0, 0.0, fmt::format("the job recomputes {} already", more ? "everything" : "nothing")};
+    return {0.0, 0.0, fmt::format("the job already recomputes {}", more ? "everything" : "nothing")};
   }
   job.layout.recompute = other;
   const double effect = what_if.effect_of(job);
   return {effect, what_if.fit_to_gap(effect),
-          fmt::format("{} everything again makes the forecast {} {}", more ? "computing" : "not computing",
+          fmt::format("{} would make the step {} {}", more ? "recomputing everything" : "recomputing nothing",
                       time_in_seconds(std::abs(effect)), more ? "longer" : "shorter")};
 }
 
 Belief straggler(const WhatIf& what_if) {
   constexpr double kUsual = 0.3;
-  if (what_if.gap_s() <= 0.0) return {0.0, 0.0, "a slow rank makes no step shorter"};
+  if (what_if.gap_s() <= 0.0) return {0.0, 0.0, "a slow rank cannot shorten a step"};
   const double factor = 1.0 + what_if.gap_s() / what_if.time_s();
-  return {what_if.gap_s(), plausible(factor, kUsual),
-          fmt::format("one rank {:.0f} % slower than the others would hold all of them", 1e2 * (factor - 1.0))};
+  return {
+      what_if.gap_s(), plausible(factor, kUsual),
+      fmt::format("one rank that is {:.0f} % slower than the others would delay all of them", 1e2 * (factor - 1.0))};
 }
 
 Belief data_loader(const WhatIf& what_if) {
   constexpr double kUsual = 0.5;
-  if (what_if.gap_s() <= 0.0) return {0.0, 0.0, "waiting for data makes no step shorter"};
+  if (what_if.gap_s() <= 0.0) return {0.0, 0.0, "waiting for data cannot shorten a step"};
   return {what_if.gap_s(), plausible(1.0 + what_if.gap_s() / what_if.time_s(), kUsual),
-          fmt::format("{} of waiting for a batch each step would make the gap", time_in_seconds(what_if.gap_s()))};
+          fmt::format("waiting {} for a batch in each step would explain the gap", time_in_seconds(what_if.gap_s()))};
 }
 
 Belief memory_pressure(const WhatIf& what_if) {
   constexpr double kFrom = 0.85;
   const double filled = what_if.memory().shown_gib / what_if.memory().capacity_gib;
-  if (what_if.gap_s() <= 0.0) return {0.0, 0.0, "a full memory makes no step shorter"};
+  if (what_if.gap_s() <= 0.0) return {0.0, 0.0, "a full memory cannot shorten a step"};
   const std::string told = fmt::format("the forecast fills {:.0f} % of the memory", 1e2 * filled);
   if (filled < kFrom) return {0.0, 0.02, told};
   return {what_if.gap_s(), 1.0 + 10.0 * (filled - kFrom), told};
@@ -210,30 +211,32 @@ Belief memory_pressure(const WhatIf& what_if) {
 
 struct CauseRule {
   Belief (*belief)(const WhatIf& what_if);
-  // Chosen: how often it is found to be the cause where nothing else is known. So are the thresholds of the evidence
-  // below: no published collection of explained gaps was found to fit them to.
+  // Chosen: how often this is the cause if nothing else is known. The thresholds of the evidence below are chosen too,
+  // because no published collection of explained gaps was found to fit them to.
   double prior;
   const char* check;
 };
 // In the order of GapCause.
 constexpr std::array<CauseRule, kGapCauses> kRules = {{
     {&slow_link, 0.2,
-     "nccl-tests of the groups that the job uses, beside the cluster's bandwidths; ibstat, nvidia-smi nvlink -s"},
+     "compare nccl-tests of the job's groups with the cluster's bandwidths; run ibstat and nvidia-smi nvlink -s"},
     {&no_overlap, 0.17,
-     "whether the flags are on that overlap gradients, parameters and tensor-parallel traffic "
+     "check that gradients, parameters and tensor-parallel traffic are overlapped "
      "(--overlap-grad-reduce, --overlap-param-gather, --tp-comm-overlap), and CUDA_DEVICE_MAX_CONNECTIONS"},
     {&host_bound, 0.15,
-     "a trace: is the GPU idle between short kernels? Larger microbatches, CUDA graphs or fused kernels shorten the "
-     "step"},
-    {&clocks, 0.13, "nvidia-smi -q -d CLOCK,PERFORMANCE,POWER on every node: SM clock, throttle reasons, power cap"},
+     "record a trace: if the GPU is idle between short kernels, larger microbatches, CUDA graphs or fused kernels "
+     "shorten the step"},
+    {&clocks, 0.13,
+     "run nvidia-smi -q -d CLOCK,PERFORMANCE,POWER on every node: SM clock, throttle reasons, power cap"},
     {&data_loader, 0.1,
-     "the same run with random tokens instead of the data set, or more workers: does the step get shorter?"},
+     "repeat the run with random tokens instead of the data set, or with more workers: does the step get shorter?"},
     {&straggler, 0.1,
-     "step time and GEMM rate by rank: one rank that is slow while all others wait; nvidia-smi and dcgmi diag there"},
+     "compare step time and GEMM rate by rank: is one rank slow while the others wait? run nvidia-smi and dcgmi diag "
+     "there"},
     {&recomputed, 0.1,
-     "what the program says it recomputes (--recompute-granularity, activation checkpointing) beside the job's"},
+     "compare the program's recomputation (--recompute-granularity, activation checkpointing) with the job's"},
     {&memory_pressure, 0.05,
-     "torch.cuda.memory_stats: num_alloc_retries above 0; reserved memory near the capacity; "
+     "check torch.cuda.memory_stats: num_alloc_retries above 0, reserved memory near the capacity; try "
      "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"},
 }};
 
@@ -242,7 +245,7 @@ void say(Belief& belief, double times, const std::string& why) {
   belief.evidence += "; " + why;
 }
 
-// How steps differ, and whether they grow longer.
+// Weighs how steps vary, and whether they grow longer.
 void hear_steps(const StepsOfLog& steps, Beliefs& beliefs) {
   constexpr std::size_t kEnough = 8;
   constexpr double kSpiky = 1.12;
@@ -257,11 +260,11 @@ void hear_steps(const StepsOfLog& steps, Beliefs& beliefs) {
   constexpr double kDrift = 1.04;
   if (late > early * kDrift && tail < kSpiky) {
     say(beliefs[GapCause::kClocks], 3.0,
-        fmt::format("steps grew from {} to {} along the log, as devices that become warm", time_in_seconds(early),
+        fmt::format("steps grew from {} to {} over the log, as they do when devices heat up", time_in_seconds(early),
                     time_in_seconds(late)));
   }
   if (tail > kSpiky || low < 1.0 / kSpiky) {
-    const std::string why = fmt::format("steps differ: 5th to 95th percentile {} to {}", time_in_seconds(steps.p5_s),
+    const std::string why = fmt::format("steps vary: 5th to 95th percentile {} to {}", time_in_seconds(steps.p5_s),
                                         time_in_seconds(steps.p95_s));
     say(beliefs[GapCause::kDataLoader], 2.5, why);
     say(beliefs[GapCause::kMemoryPressure], 2.5, why);
@@ -274,7 +277,7 @@ void hear_steps(const StepsOfLog& steps, Beliefs& beliefs) {
   }
 }
 
-// Timers over ranks, as Megatron prints them, and memory.
+// Weighs timers over ranks, as Megatron prints them, and memory.
 void hear_log(const TrainingLog& log, double gap_s, const Result& forecast, Beliefs& beliefs) {
   constexpr double kWorthSaying = 0.02;
   const double felt = kWorthSaying * forecast.iteration.time_s;
@@ -290,8 +293,8 @@ void hear_log(const TrainingLog& log, double gap_s, const Result& forecast, Beli
     say(belief, times * std::min(1.0, seconds / std::max(gap_s, felt)), found);
   };
   if (const LoggedTimer* data = timer("batch-generator")) {
-    const std::string taken = fmt::format("the timer batch-generator takes {}", time_in_seconds(data->longest_s));
-    hear(GapCause::kDataLoader, data->longest_s, 20.0, taken, taken + " only");
+    const std::string taken = fmt::format("the timer batch-generator shows {}", time_in_seconds(data->longest_s));
+    hear(GapCause::kDataLoader, data->longest_s, 20.0, taken, taken + ", too little to matter");
   }
   double compute_spread = 0.0;
   bool tells_ranks = false;
@@ -314,9 +317,9 @@ void hear_log(const TrainingLog& log, double gap_s, const Result& forecast, Beli
     if (filled > kFull) {
       belief.explains_s = std::max(gap_s, 0.0);
       belief.weight = std::max(belief.weight, 1.0);
-      say(belief, 4.0, fmt::format("the log has {:.1f} GiB reserved", *log.max_reserved_gib));
+      say(belief, 4.0, fmt::format("the log reports {:.1f} GiB reserved", *log.max_reserved_gib));
     } else {
-      say(belief, 0.1, fmt::format("the log has no more than {:.1f} GiB reserved", *log.max_reserved_gib));
+      say(belief, 0.1, fmt::format("the log reports at most {:.1f} GiB reserved", *log.max_reserved_gib));
     }
   }
 }
@@ -325,12 +328,12 @@ double idle_of(const TracedFigures& figures, IdleCause cause) {
   return figures.idle_s[static_cast<std::size_t>(cause)];
 }
 
-// Communication of the forecast: under way, and waited for.
+// Communication of the forecast: total and exposed.
 struct ForecastTraffic {
   double total_s = 0.0;
   double exposed_s = 0.0;
 };
-// Spans of runs of our own have what passes communicate inside them: messages of the pipeline and the flush are left.
+// In spans of `flopcast run`, passes include their communication: only pipeline messages and the flush remain.
 ForecastTraffic traffic_of(const Result& result, bool outside_passes) {
   ForecastTraffic traffic;
   for (const Axis axis : kResultAxes) {
@@ -341,10 +344,10 @@ ForecastTraffic traffic_of(const Result& result, bool outside_passes) {
   return traffic;
 }
 
-// How much longer products of known shape take than the model's, in the median; nothing for fewer than three shapes.
+// Median ratio of measured to modelled time of GEMMs of known shape; absent for fewer than three shapes.
 std::optional<double> slowdown_of(const std::vector<Sample>& products, const Job& job) {
   constexpr std::size_t kFewest = 3;
-  constexpr double kLeast = 50e-6;  // what launches decide says nothing of clocks
+  constexpr double kLeast = 50e-6;  // shorter ones are dominated by launches and do not reflect clocks
   std::vector<double> ratios;
   for (const Sample& sample : products) {
     const std::optional<Precision> precision = parse<Precision>(sample.key.dtype);
@@ -360,13 +363,13 @@ std::optional<double> slowdown_of(const std::vector<Sample>& products, const Job
   return upper_median(ratios);
 }
 
-// Of computation that takes longer than forecast, the share that is done again rather than more slowly.
+// Share of the excess computation that is done again rather than done more slowly.
 double share_computed_again(const TracedFigures& seen, const Forecast& answer, const std::vector<Sample>& products,
                             double recomputing_s, double more_s) {
   constexpr double kTwice = 1.5;
   constexpr double kSlow = 1.08;
   if (answer.step.job.layout.recompute != Recompute::kNone) return 0.0;
-  // What is done again is done in backward passes; what is slow is slow in both directions.
+  // Recomputation happens in backward passes, while slow kernels are slow in both directions.
   if (seen.forward_slowdown > 0.0 && more_s > 0.0) {
     const double slower_s = (seen.forward_slowdown - 1.0) * (seen.compute_s - more_s);
     return std::clamp(1.0 - slower_s / more_s, 0.0, 1.0);
@@ -376,7 +379,7 @@ double share_computed_again(const TracedFigures& seen, const Forecast& answer, c
   return fit_to_gap(recomputing_s, more_s, answer.result.iteration.time_s);
 }
 
-// The traces' say replaces that of forecasts: each cause explains what is seen of it.
+// Replaces the evidence of forecasts by that of traces: each cause explains the part that the traces show.
 void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample>& products, const Forecast& answer,
                  double gap_s, Beliefs& beliefs) {
   const Result& result = answer.result;
@@ -390,7 +393,7 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
     belief.weight = kLeast + share * share;
     belief.evidence = evidence;
   };
-  // Communication: what the links take, then what of it is no longer hidden.
+  // Communication: first the time of the links, then the part that is no longer hidden.
   const double longer = seen.communication_s - traffic.total_s;
   const double hidden = traffic.total_s > 0.0 ? 1.0 - traffic.exposed_s / traffic.total_s : 0.0;
   const double lost =
@@ -398,32 +401,32 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
   const double more_exposed = std::max(0.0, seen.exposed_s - traffic.exposed_s);
   const double by_links = std::clamp(longer, 0.0, more_exposed);
   set(GapCause::kSlowLink, by_links,
-      fmt::format("the rank that waits {} communicates for {}, forecast {}",
-                  seen.waits_apart ? "most for messages on their way" : "least", time_in_seconds(seen.communication_s),
-                  time_in_seconds(traffic.total_s)));
+      fmt::format("the rank with the {} communicates for {} (forecast: {})",
+                  seen.waits_apart ? "most exposed communication" : "least waiting",
+                  time_in_seconds(seen.communication_s), time_in_seconds(traffic.total_s)));
   set(GapCause::kNoOverlap, std::min(lost, more_exposed - by_links),
-      fmt::format("{:.0f} % of communication is hidden under computation, forecast {:.0f} %", 1e2 * seen.hidden_share,
+      fmt::format("computation hides {:.0f} % of communication (forecast: {:.0f} %)", 1e2 * seen.hidden_share,
                   1e2 * hidden));
-  // Ranks.
+  // Differences between ranks.
   set(GapCause::kStraggler, seen.apart_s,
-      traces.size() > 1 ? seen.slowest : "one rank alone was traced, which says nothing of the others");
-  // Computation: again, or slower.
+      traces.size() > 1 ? seen.slowest : "only one rank was traced, so there are no others to compare it with");
+  // Computation: done again, or slower.
   const double more_compute = std::max(0.0, seen.more_compute_s);
   const double again =
       share_computed_again(seen, answer, products, beliefs[GapCause::kRecompute].explains_s, more_compute);
   const std::optional<double> slower = slowdown_of(products, answer.step.job);
   const std::string of_products =
-      slower ? fmt::format("; products of known shape take {:.2f} times as long as forecast", *slower) : "";
+      slower ? fmt::format("; GEMMs of known shape take {:.2f} times as long as forecast", *slower) : "";
   set(GapCause::kRecompute, again * more_compute,
       (seen.forward_slowdown > 0.0
            ? fmt::format("forward passes take {:.2f} times their forecast", seen.forward_slowdown)
        : seen.forwards_per_backward > 0.0
-           ? fmt::format("{:.2g} forward kernels of attention for each backward one", seen.forwards_per_backward)
-           : "the trace names no kernels of fused attention") +
+           ? fmt::format("{:.2g} forward attention kernels per backward one", seen.forwards_per_backward)
+           : "the trace has no fused-attention kernels") +
           of_products);
   set(GapCause::kClocks, (1.0 - again) * more_compute,
-      fmt::format("kernels run for {} on the usual rank, {} {} than forecast", time_in_seconds(seen.compute_s),
-                  time_in_seconds(std::abs(seen.more_compute_s)), seen.more_compute_s < 0.0 ? "less" : "more") +
+      fmt::format("kernels run for {} on the median rank, {} {} than forecast", time_in_seconds(seen.compute_s),
+                  time_in_seconds(std::abs(seen.more_compute_s)), seen.more_compute_s < 0.0 ? "shorter" : "longer") +
           of_products);
   // Idle devices.
   const auto idle = [&](GapCause cause, IdleCause why, const char* what) {
@@ -434,7 +437,7 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
   idle(GapCause::kMemoryPressure, IdleCause::kMemory, "while the host allocates or frees device memory");
   idle(GapCause::kHostBound, IdleCause::kLaunch,
        seen.tells_host ? "before kernels that were launched late" : "in gaps of less than 0.1 ms");
-  // What nothing of the host tells: a wait at the start of every step is most often one for data.
+  // Idle time that no host activity explains: a wait at the start of every step is usually one for data.
   constexpr double kMostly = 0.6;
   const double unknown = idle_of(seen, IdleCause::kOther) - result.breakdown.bubble_s;
   if (unknown > 0.0 && seen.leading_idle_s > kMostly * unknown &&
@@ -445,7 +448,7 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
   }
 }
 
-// Sorts "node2" before "node10": numbers without leading zeros, each behind the count of its digits.
+// Key that sorts "node2" before "node10": numbers without leading zeros, each preceded by its number of digits.
 std::string natural_key(const std::string& name) {
   const auto is_digit = [](char letter) { return std::isdigit(static_cast<unsigned char>(letter)) != 0; };
   std::string key;
@@ -462,7 +465,7 @@ std::string natural_key(const std::string& name) {
   return key;
 }
 
-// Where the traces tell no ranks and are those of all: in the order of files, and in them of processes and devices.
+// Numbers traces without ranks if they cover all ranks: by file, and within a file by process and device.
 std::vector<TracedRank> numbered(std::vector<TracedRank> traces, const Job& job) {
   const bool told = std::any_of(traces.begin(), traces.end(), [](const TracedRank& r) { return r.rank.has_value(); });
   if (told || traces.size() != static_cast<std::size_t>(RankGrid(job.layout).ranks())) return traces;
@@ -472,14 +475,14 @@ std::vector<TracedRank> numbered(std::vector<TracedRank> traces, const Job& job)
   return traces;
 }
 
-// Runs of our own have a rank for each place in the pipeline.
+// Runs of `flopcast run` have one rank per place in the pipeline.
 void refuse_other_pipelines(const std::vector<TracedRank>& traces, std::size_t ranks) {
   std::map<std::string, std::size_t> by_file;
   for (const TracedRank& rank : traces) by_file[rank.file] += rank.waits_apart ? 1 : 0;
   for (const auto& [file, found] : by_file) {
     if (found == 0 || found == ranks) continue;
-    refuse_at(file, fmt::format("the run has {} ranks in the pipeline, the job {}", found, ranks),
-              "compare the job that was run");
+    refuse_at(file, fmt::format("the run has {} pipeline ranks, but the job has {}", found, ranks),
+              "compare with the job that was run");
   }
 }
 
@@ -490,7 +493,7 @@ std::vector<Hypothesis> explain_gap(const Forecast& answer, const GapEvidence& e
   const WhatIf what_if(answer, evidence.measured_s, read_file);
   Beliefs beliefs;
   for (std::size_t index = 0; index < kGapCauses; ++index) beliefs.all[index] = kRules[index].belief(what_if);
-  // A step that is no longer than forecast has nothing to be explained by what a trace shows of waiting.
+  // If a step is no longer than forecast, waiting that a trace shows has nothing to explain.
   if (!evidence.traces.empty() && what_if.gap_s() > 0.0) {
     hear_traces(numbered(evidence.traces, answer.step.job), evidence.products, answer, what_if.gap_s(), beliefs);
   }

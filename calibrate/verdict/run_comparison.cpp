@@ -24,9 +24,9 @@ Ticks& time_of(StageTimes& times, SpanKind kind) {
   }
 }
 
-constexpr std::size_t kStepsDrawn = 3;  // of an asynchronous run
+constexpr std::size_t kStepsDrawn = 3;  // for an asynchronous run
 
-// The part of a timeline between two moments, moved to the origin.
+// The part of a timeline between two times, shifted to the origin.
 Timeline window(const Timeline& timeline, Ticks from, Ticks to) {
   Timeline part;
   part.title = timeline.title;
@@ -50,7 +50,7 @@ Timeline window(const Timeline& timeline, Ticks from, Ticks to) {
   return part;
 }
 
-// When the last microbatch of each step of an asynchronous run has left the pipeline.
+// Times at which the last microbatch of each step of an asynchronous run leaves the pipeline.
 std::vector<Ticks> ends_of_steps(const Timeline& timeline, const Program& program, int microbatches) {
   const int first_stage = program.chains.front().first_stage;
   const auto rank = static_cast<std::size_t>(program.rank_of_stage[static_cast<std::size_t>(first_stage)]);
@@ -65,10 +65,10 @@ std::vector<Ticks> ends_of_steps(const Timeline& timeline, const Program& progra
   return ends;
 }
 
-// The steps that count, and what is drawn.
+// The steps that count, and the part to draw.
 struct Steps {
   std::vector<Timeline> counted;
-  Timeline drawn;  // of an asynchronous run only
+  Timeline drawn;  // only for an asynchronous run
 };
 
 Steps steps_of(const Timeline& run, const Program& program, int microbatches, int warmup) {
@@ -93,15 +93,16 @@ std::size_t typical(const std::vector<Timeline>& steps) {
   return *middle;
 }
 
-// Causes of waiting are told apart by where a pipeline fills and drains, which a steady step does not.
+// Warm-up and cool-down waiting are distinguished by where a pipeline fills and drains, which does not apply to a
+// steady step.
 void forget_causes(BubbleResult& bubble) {
   bubble.dependency_s += bubble.warmup_s + bubble.cooldown_s;
   bubble.warmup_s = 0.0;
   bubble.cooldown_s = 0.0;
 }
 
-// Computing ranks run the halves of an overlapped pair one after the other (realrun/executor); sleeping ones take the
-// time that the forecast gives the pair.
+// Ranks that compute run the halves of an overlapped pair one after the other (realrun/executor); ranks that sleep take
+// the time that the forecast gives the pair.
 Program one_by_one(Program program) {
   for (std::vector<Action>& actions : program.ranks) {
     for (Action& action : actions) action.overlaps_next = false;
@@ -125,13 +126,13 @@ class Comparer {
                  : run.sleep.empty() ? one_by_one(job.step.program)
                                      : job.step.program) {}
 
-  // The run's own steps, disturbed ones too.
+  // The steps of the run itself, including disturbed ones.
   std::vector<Timeline> counted() const {
     if (asynchronous_) return steps_of(run_.steps.front(), program_, microbatches(), run_.warmup).counted;
     return {run_.steps.begin() + run_.warmup, run_.steps.end()};
   }
 
-  // Of both calibrations together.
+  // Times from both calibrations together.
   StepTimes calibrated() const {
     std::vector<Timeline> steps = warmed_up(run_.calibration);
     const std::vector<Timeline> later = warmed_up(run_.later_calibration);
@@ -172,7 +173,7 @@ class Comparer {
     view.step = steps[typical(steps)];
     view.drawn = asynchronous_ ? steps_of(run_.steps.front(), program_, microbatches(), run_.warmup).drawn : view.step;
     finish(view, "measured");
-    // The figure may travel without the notes of the table.
+    // The figure may be shown without the notes of the table.
     if (run_.conditions.find("on one GPU") != std::string::npos) view.drawn.title += ", ranks share one GPU";
     view.step.title = view.drawn.title;
     fill_measured(view.result);
@@ -192,11 +193,11 @@ class Comparer {
     view.step.title = view.drawn.title;
     view.drawn.slices_per_microbatch = view.step.slices_per_microbatch = program_.slices_per_microbatch;
     view.result.warnings = job_.result.warnings;
-    view.result.assumptions.push_back("mfu and hfu are of the peak of the job's cluster, not of this machine");
+    view.result.assumptions.push_back("mfu and hfu are relative to the peak of the job's cluster, not of this machine");
     view.result.assumptions.push_back("communication inside actions counts as compute");
   }
 
-  // Mean over ranks of the time messages were under way, at both ends.
+  // Mean over ranks of the time messages are in flight, counted at both ends.
   static double transfers_of(const Timeline& timeline) {
     double sum = 0.0;
     for (const Transfer& transfer : timeline.transfers) {
@@ -222,7 +223,7 @@ class Comparer {
       result.memory.peak_gib = std::max(result.memory.peak_gib, memory.total_gib);
       result.memory.per_pipeline_rank.push_back(memory);
     }
-    result.assumptions.push_back("of memory only activations are measured");
+    result.assumptions.push_back("activations are the only part of memory that is measured");
   }
 
   const Forecast& job_;
@@ -231,7 +232,7 @@ class Comparer {
   Program program_;
 };
 
-// Of all actions; `time_of` gives what counts of each.
+// Sums over all actions; `time_of` returns the ticks of each that count.
 template <class TimeOf>
 double action_seconds(const Timeline& timeline, const TimeOf& time_of) {
   double sum = 0.0;
@@ -243,7 +244,8 @@ double action_seconds(const Timeline& timeline, const TimeOf& time_of) {
   return sum;
 }
 
-// A rank that computes all the time it says it does uses as much CPU time; less means that others took the core.
+// A rank that computes during its whole action uses as much CPU time; less CPU time means that other processes took the
+// core.
 double stretch_of(const MeasuredRun& run, std::size_t step) {
   const double busy = action_seconds(run.steps[step], [](const Span& span) { return span.end - span.start; });
   if (!run.sleep.empty()) {
@@ -307,9 +309,10 @@ RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun&
   Result& forecast = comparison.forecast.result;
   if (!calibrated) {
     forecast = job.result;
-    forecast.assumptions.push_back("bytes sent are of what runs: fp32, vocabulary not padded");
+    forecast.assumptions.push_back("bytes sent are those of the executed model: fp32, vocabulary not padded");
     if (!comparison.slept && has_pairs(job.step.program))
-      forecast.assumptions.push_back("the halves of a pair overlap on the job's cluster; here they ran one by one");
+      forecast.assumptions.push_back(
+          "the halves of a pair overlap on the job's cluster; here they ran one after the other");
   }
   for (const Axis axis : kResultAxes) {
     forecast.communication[axis].bytes_sent_per_rank = as_run.communication[axis].bytes_sent_per_rank;
@@ -318,17 +321,17 @@ RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun&
   const std::optional<Finetune>& finetune = job.step.job.training.finetune;
   if (finetune && finetune->base != BaseFormat::kBf16) {
     forecast.assumptions.push_back(
-        fmt::format("the run keeps frozen weights in 32 bits: {} is not executed", name_of(finetune->base)));
+        fmt::format("the run keeps frozen weights in 32 bits; {} is not executed", name_of(finetune->base)));
   }
   const std::optional<Experts>& experts = job.step.job.model.experts;
   if (experts && job.step.job.layout.ep > 1 && !experts->capacity_factor) {
-    forecast.assumptions.push_back("bytes of axis ep are those of even routing; the run's router is real, and uneven");
+    forecast.assumptions.push_back("bytes of axis ep assume even routing; the run's router is real, and uneven");
   }
   if (calibrated) {
     forecast.memory = as_run.memory;
     forecast.assumptions.push_back("times are calibrated on this machine");
     forecast.assumptions.push_back(
-        fmt::format("bytes and memory are of what runs: fp32, no dropout, {}, vocabulary not padded",
+        fmt::format("bytes and memory are those of the executed model: fp32, no dropout, {}, vocabulary not padded",
                     computes_on_gpus(run.backend) ? "attention fused" : "attention probabilities kept"));
   }
   for (const Timeline& step : counted) {
@@ -363,7 +366,7 @@ bool ends_a_backward(SpanKind kind) {
   return kind == SpanKind::kBackward || kind == SpanKind::kWeightGradient;
 }
 
-// What a rank did after its last action, by kind; of the reductions only what was left of them.
+// Time of a rank after its last action, by kind; only the remainder of the gradient reductions counts.
 std::map<SpanKind, Ticks> flush_of(const std::vector<Span>& spans) {
   Ticks last_action = 0;
   for (const Span& span : spans) last_action = std::max(last_action, is_action(span.kind) ? span.end : 0);
@@ -388,7 +391,7 @@ std::vector<FlushTimes> flush_times(const std::vector<Timeline>& steps, std::siz
       for (const auto& [kind, time] : flush_of(step.ranks[rank])) samples[{rank, kind}].push_back(time);
     }
   }
-  std::optional<Ticks> embedding;  // whoever comes first waits for the last one
+  std::optional<Ticks> embedding;  // whoever arrives first waits for the last one
   for (const auto& [key, times] : samples) {
     if (key.second != SpanKind::kEmbeddingReduction) continue;
     embedding = std::min(embedding.value_or(upper_median(times)), upper_median(times));
@@ -405,11 +408,11 @@ std::vector<FlushTimes> flush_times(const std::vector<Timeline>& steps, std::siz
   return flushes;
 }
 
-// What lies between an action and the one before it on its rank.
+// Time between an action and the previous one on its rank.
 struct Gap {
   ActionKey next;
   Ticks time = 0;
-  Ticks updating = 0;  // of it, in the optimizer
+  Ticks updating = 0;  // part of it spent in the optimizer
 };
 
 std::vector<Gap> gaps_of(const std::vector<Span>& spans) {
@@ -438,7 +441,7 @@ void add_gaps(const std::vector<Timeline>& steps, StepTimes& times) {
   }
 }
 
-// Updates of a rank for each of its backward passes.
+// Spreads the updates of a rank over its backward passes.
 void spread_updates(const std::vector<Timeline>& steps, const Program& program, StepTimes& times) {
   for (std::size_t rank = 0; rank < program.ranks.size(); ++rank) {
     std::vector<Ticks> updates;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kMicroseconds = 1e-6;
 
-// Numbers of et_def.proto.
+// Enum values of et_def.proto.
 enum ChakraType : std::uint64_t {
   kLoad = 2,
   kStore = 3,
@@ -37,10 +37,10 @@ constexpr std::array<const char*, 10> kChakraCollectives = {
 
 [[noreturn]] void refuse_chakra(const std::string& file, std::uint64_t byte, const std::string& problem) {
   throw ConfigError({"", problem, fmt::format("{}, byte {}", file, byte),
-                     "expected a Chakra execution trace: messages of protobuf, each behind its length"});
+                     "expected a Chakra execution trace: protobuf messages, each preceded by its length"});
 }
 
-// Fields of one message of protobuf.
+// Reads the fields of one protobuf message.
 class MessageReader {
  public:
   MessageReader(std::string_view bytes, const std::string& file, std::uint64_t at)
@@ -52,12 +52,12 @@ class MessageReader {
     std::string_view bytes = {};
   };
 
-  /// The next field: its number, and what it holds as a number or as bytes; nothing at the end.
+  /// The next field, its number and its content as a number or as bytes; absent at the end.
   std::optional<Field> next() {
     if (place_ == bytes_.size()) return std::nullopt;
     const std::uint64_t key = varint();
     constexpr std::uint64_t kMostFields = 1U << 29U;
-    if (key >> 3U == 0 || key >> 3U >= kMostFields) fail("a field of no number");
+    if (key >> 3U == 0 || key >> 3U >= kMostFields) fail("a field with an invalid number");
     const int number = static_cast<int>(key >> 3U);
     switch (key & 7U) {
       case 0:
@@ -69,11 +69,11 @@ class MessageReader {
       case 5:
         return Field{number, 0, take(4)};
       default:
-        fail("a field of no known type");
+        fail("a field of an unknown type");
     }
   }
 
-  /// The rest as numbers.
+  /// All remaining values as numbers.
   std::vector<std::uint64_t> numbers() {
     std::vector<std::uint64_t> all;
     while (place_ < bytes_.size()) all.push_back(varint());
@@ -83,14 +83,14 @@ class MessageReader {
   MessageReader inside(std::string_view bytes) const { return {bytes, file_, at_}; }
 
  private:
-  [[noreturn]] void fail(const std::string& problem) const { refuse_chakra(file_, at_, "holds " + problem); }
+  [[noreturn]] void fail(const std::string& problem) const { refuse_chakra(file_, at_, "contains " + problem); }
 
   std::uint64_t varint() {
     constexpr unsigned kBits = 64;
     constexpr unsigned kPart = 7;
     std::uint64_t value = 0;
     for (unsigned shift = 0; shift < kBits; shift += kPart) {
-      if (place_ == bytes_.size()) fail("a number that is cut off");
+      if (place_ == bytes_.size()) fail("a truncated number");
       const auto byte = static_cast<unsigned char>(bytes_[place_++]);
       value |= static_cast<std::uint64_t>(byte & 0x7fU) << shift;
       if ((byte & 0x80U) == 0) return value;
@@ -99,7 +99,7 @@ class MessageReader {
   }
 
   std::string_view take(std::uint64_t size) {
-    if (size > bytes_.size() - place_) fail("a field that is cut off");
+    if (size > bytes_.size() - place_) fail("a truncated field");
     const std::string_view taken = bytes_.substr(place_, size);
     place_ += size;
     return taken;
@@ -107,11 +107,11 @@ class MessageReader {
 
   std::string_view bytes_;
   const std::string& file_;
-  std::uint64_t at_ = 0;  // of the message in the file
+  std::uint64_t at_ = 0;  // position of the message in the file
   std::size_t place_ = 0;
 };
 
-// What a file may make of its bytes in memory.
+// Limits on the memory that a file may occupy.
 constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20U;
 constexpr std::size_t kMostNodes = std::size_t{1} << 22U;
 constexpr std::size_t kMostEdges = std::size_t{1} << 24U;
@@ -170,7 +170,7 @@ ChakraNode read_node(MessageReader message) {
   return node;
 }
 
-// One message behind its length; false at the end of the file.
+// Reads one message preceded by its length; false at the end of the file.
 bool read_message(std::istream& stream, const std::string& file, std::uint64_t& at, std::string& bytes) {
   constexpr std::uint64_t kLongest = std::uint64_t{16} << 20U;
   constexpr unsigned kPart = 7;
@@ -185,18 +185,18 @@ bool read_message(std::istream& stream, const std::string& file, std::uint64_t& 
     ++at;
     size |= (static_cast<std::uint64_t>(byte) & 0x7fU) << shift;
     if ((byte & 0x80) == 0) break;
-    if (shift == kMostBits) refuse_chakra(file, at, "is no length");
+    if (shift == kMostBits) refuse_chakra(file, at, "is not a length");
   }
   if (size > kLongest) refuse_chakra(file, at, fmt::format("a message of {} bytes is longer than 16 MiB", size));
   bytes.resize(size);
   stream.read(bytes.data(), static_cast<std::streamsize>(size));
   if (stream.gcount() != static_cast<std::streamsize>(size)) refuse_chakra(file, at, "ends inside a message");
   at += size;
-  if (at > kMostBytes) refuse_at(file, "holds more than 256 MiB", "a trace of fewer steps");
+  if (at > kMostBytes) refuse_at(file, "contains more than 256 MiB", "trace fewer steps");
   return true;
 }
 
-// MLCommons' converters give attributes and no version.
+// The converters of MLCommons write attributes but no version.
 bool is_metadata(MessageReader message) {
   const auto field = message.next();
   if (!field || field->bytes.empty()) return false;
@@ -206,7 +206,7 @@ bool is_metadata(MessageReader message) {
 }
 
 std::vector<ChakraNode> read_nodes(std::istream& stream, const std::string& file) {
-  stream.exceptions(std::ios::badbit);  // a refusal passes through
+  stream.exceptions(std::ios::badbit);  // lets a ConfigError pass through
   std::uint64_t at = 0;
   std::string bytes;
   const auto reader = [&] { return MessageReader(bytes, file, at - bytes.size()); };
@@ -215,18 +215,18 @@ std::vector<ChakraNode> read_nodes(std::istream& stream, const std::string& file
   std::vector<ChakraNode> nodes;
   std::size_t edges = 0;
   while (read_message(stream, file, at, bytes)) {
-    if (bytes.empty()) refuse_chakra(file, at, "an empty message is no node");
+    if (bytes.empty()) refuse_chakra(file, at, "an empty message is not a node");
     nodes.push_back(read_node(reader()));
     edges += nodes.back().waits_for.size();
     if (nodes.size() > kMostNodes || edges > kMostEdges) {
-      refuse_at(file, fmt::format("holds more than {} nodes or {} dependencies", kMostNodes, kMostEdges),
-                "a trace of fewer steps");
+      refuse_at(file, fmt::format("contains more than {} nodes or {} dependencies", kMostNodes, kMostEdges),
+                "trace fewer steps");
     }
   }
   return nodes;
 }
 
-// Begins every node when those that it depends on have ended; what is not in the file is not waited for.
+// Starts every node when its dependencies have ended; dependencies that are not in the file are ignored.
 void begin_by_dependencies(std::vector<ChakraNode>& nodes, const std::string& file) {
   std::map<std::uint64_t, std::size_t> places;
   for (std::size_t place = 0; place < nodes.size(); ++place) places[nodes[place].id] = place;
@@ -251,7 +251,7 @@ void begin_by_dependencies(std::vector<ChakraNode>& nodes, const std::string& fi
       if (--left[follower] == 0) ready.push_back(follower);
     }
   }
-  if (ready.size() < nodes.size()) refuse_at(file, "has nodes that wait for each other in a circle", "");
+  if (ready.size() < nodes.size()) refuse_at(file, "has a dependency cycle", "");
 }
 
 bool drop_ending(std::string& name, std::string_view ending) {
@@ -273,9 +273,10 @@ std::optional<int> rank_of_name(const std::string& file) {
   return rank && *rank >= 0 ? std::optional(static_cast<int>(*rank)) : std::nullopt;
 }
 
-// Starts since the first one: converters count microseconds from 1970, nodes without a start begin with the first.
+// Makes starts relative to the first one: converters count microseconds since 1970, and nodes without a start begin
+// with the first.
 void count_from_first(std::vector<ChakraNode>& nodes, const std::string& file) {
-  constexpr std::uint64_t kLongest = std::uint64_t{1} << 50U;  // in microseconds: what no sum of a file exceeds
+  constexpr std::uint64_t kLongest = std::uint64_t{1} << 50U;  // in microseconds; an upper bound for any sum in a file
   constexpr std::uint64_t kLatest = std::uint64_t{1} << 62U;
   std::uint64_t first = kLatest;
   bool since_then = false;
@@ -294,7 +295,7 @@ void count_from_first(std::vector<ChakraNode>& nodes, const std::string& file) {
     const bool late = node.start > kLatest;
     node.start -= std::min(node.start, first);
     if (late || node.start > kLongest || node.duration > kLongest / (nodes.size() + 1)) {
-      refuse_at(file, fmt::format("node {} lasts or begins beyond all measure", node.id), "");
+      refuse_at(file, fmt::format("node {} has an implausible start or duration", node.id), "");
     }
   }
 }
@@ -328,9 +329,8 @@ TracedRank read_chakra_steps(std::istream& stream, const std::string& file, doub
     }
   }
   if (events.kernels.empty()) {
-    refuse_at(
-        file, "holds no node of a device with its duration",
-        "a trace that has been measured, or one by flopcast; converters of PyTorch's traces keep duration_micros");
+    refuse_at(file, "contains no device node with a duration",
+              "expected a measured trace or one by flopcast; converters of PyTorch traces keep duration_micros");
   }
   return cut_into_steps(std::move(events), step_s);
 }
@@ -341,7 +341,7 @@ bool computes(SpanKind kind) {
   return is_action(kind) || kind == SpanKind::kOptimizer;
 }
 
-// What an action takes from another rank: where, which microbatch, and whether it is an activation.
+// Identifies what an action receives from another rank: rank, stage, microbatch, and true for an activation.
 using Delivery = std::tuple<std::uint32_t, std::uint16_t, std::uint32_t, bool>;
 
 std::map<Delivery, const Transfer*> deliveries_of(const Timeline& timeline) {
@@ -353,13 +353,13 @@ std::map<Delivery, const Transfer*> deliveries_of(const Timeline& timeline) {
   return deliveries;
 }
 
-// One rank's spans of a step that begins at `origin_s`.
+// Adds one rank's spans of a step that begins at `origin_s`.
 void add_spans(const Timeline& timeline, std::uint32_t rank, const std::map<Delivery, const Transfer*>& deliveries,
                double origin_s, TracedEvents& events) {
   const auto seconds = [&](Ticks time) { return origin_s + static_cast<double>(time) * timeline.units_per_tick; };
   Ticks busy_until = 0;
   for (const Span& span : timeline.ranks[rank]) {
-    // A span that waits for other ranks is not one that the host is late for.
+    // The host is not late for a span that waits for other ranks.
     Ticks host_comes = 0;
     if (is_action(span.kind) && span.start > busy_until) {
       host_comes = busy_until;
@@ -373,7 +373,7 @@ void add_spans(const Timeline& timeline, std::uint32_t rank, const std::map<Deli
         if (came > sent) {
           TracedKernel message{.span = {seconds(sent), seconds(came)}, .work = TraceWork::kCommunication};
           message.collective = forward ? "activation" : "gradient";
-          message.launch = -1;  // nobody is late for it
+          message.launch = -1;  // the host is never late for a message
           events.kernels.push_back(std::move(message));
         }
         host_comes = std::max(host_comes, came);
@@ -386,7 +386,7 @@ void add_spans(const Timeline& timeline, std::uint32_t rank, const std::map<Deli
       kernel.collective = name_of(span.kind);
     }
     kernel.launch = static_cast<std::int64_t>(events.launches.size());
-    // Launched when the gap began, or after it: the gap is the host's.
+    // A launch that begins no earlier than the gap makes the gap the host's.
     const bool late = is_action(span.kind) && host_comes > 0 && host_comes < span.start;
     events.launches.emplace(*kernel.launch, late ? seconds(span.start) : -1.0);
     events.kernels.push_back(std::move(kernel));
@@ -398,7 +398,7 @@ void add_spans(const Timeline& timeline, std::uint32_t rank, const std::map<Deli
 
 std::vector<TracedRank> traced_run(const std::vector<Timeline>& steps, const std::string& file, double step_s) {
   std::vector<TracedRank> ranks;
-  if (steps.empty()) refuse_at(file, "holds no step of a run", "");
+  if (steps.empty()) refuse_at(file, "contains no steps", "");
   std::vector<std::map<Delivery, const Transfer*>> deliveries;
   deliveries.reserve(steps.size());
   for (const Timeline& step : steps) deliveries.push_back(deliveries_of(step));
@@ -411,16 +411,17 @@ std::vector<TracedRank> traced_run(const std::vector<Timeline>& steps, const std
     double origin_s = 0.0;
     for (std::size_t step = 0; step < steps.size(); ++step) {
       const Timeline& timeline = steps[step];
-      if (timeline.ranks.size() != steps.front().ranks.size()) refuse_at(file, "has steps of different ranks", "");
+      if (timeline.ranks.size() != steps.front().ranks.size())
+        refuse_at(file, "has steps with different numbers of ranks", "");
       add_spans(timeline, rank, deliveries[step], origin_s, events);
       const double end_s = origin_s + static_cast<double>(timeline.makespan()) * timeline.units_per_tick;
-      // One alone may be many: an asynchronous run has no ends of steps.
+      // A single step may in fact be many: an asynchronous run has no step boundaries.
       constexpr double kMany = 1.5;
       if (steps.size() > 1 || step_s <= 0.0 || end_s < kMany * step_s)
         events.marks.emplace_back(fmt::format("step {}", step), TracedSpan{origin_s, end_s});
       origin_s = end_s;
     }
-    if (events.kernels.empty()) refuse_at(file, fmt::format("has no span of rank {}", rank), "");
+    if (events.kernels.empty()) refuse_at(file, fmt::format("has no spans of rank {}", rank), "");
     ranks.push_back(cut_into_steps(std::move(events), step_s));
   }
   return ranks;
@@ -430,8 +431,8 @@ std::vector<TracedRank> read_own_run(const std::string& text, const std::string&
   MeasuredRun run = read_measured_run(text, file);
   const ScheduleInfo* schedule = find_schedule(run.schedule);
   if (step_s <= 0.0 && schedule != nullptr && schedule->asynchronous) {
-    refuse_at(file, fmt::format("{} never flushes: its steps have no ends", run.schedule),
-              "give --measured TIME, the step time that flopcast run printed");
+    refuse_at(file, fmt::format("{} never flushes, so its steps have no boundaries", run.schedule),
+              "pass --measured TIME with the step time that flopcast run printed");
   }
   const auto warm_ups = std::min<std::size_t>(static_cast<std::size_t>(std::max(run.warmup, 0)),
                                               run.steps.empty() ? 0 : run.steps.size() - 1);
@@ -448,11 +449,11 @@ std::optional<SpanKind> span_kind_named(const std::string& name) {
   return std::nullopt;
 }
 
-// A number of an event that the writer always gives.
+// A number that the writer includes in every event.
 double required(const nlohmann::json& event, const char* key, double most, const std::string& place) {
   const auto number = trace_number(event, key);
   if (!number || *number < 0.0 || *number > most) {
-    refuse_at(place, fmt::format("\"{}\" is no number from 0 to {:g}", key, most), "expected a trace by flopcast");
+    refuse_at(place, fmt::format("\"{}\" is not a number from 0 to {:g}", key, most), "expected a trace by flopcast");
   }
   return *number;
 }
@@ -475,7 +476,7 @@ class OwnTraceReader {
   }
 
   Timeline finished(const std::string& file) {
-    if (timeline_.ranks.empty()) refuse_at(file, "holds no span of a rank", "");
+    if (timeline_.ranks.empty()) refuse_at(file, "contains no spans of a rank", "");
     for (std::vector<Span>& spans : timeline_.ranks) {
       std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.start < b.start; });
     }
@@ -497,7 +498,7 @@ class OwnTraceReader {
     return static_cast<std::uint32_t>(required(event, "pid", kMostRanks, place));
   }
   static Ticks ticks_of(const nlohmann::json& event, const char* key, const std::string& place) {
-    constexpr double kMostMicroseconds = 4e12;  // an end is the sum of two
+    constexpr double kMostMicroseconds = 4e12;  // leaves room for the sum of a start and a duration
     constexpr double kTicks = 1e6;
     return std::llround(required(event, key, kMostMicroseconds, place) * kTicks);
   }
@@ -523,7 +524,7 @@ class OwnTraceReader {
     timeline_.ranks[rank].push_back(span);
   }
 
-  // An arrow ends where the action begins that waits for what it brings.
+  // A flow event ends at the start of the action that waits for the transfer.
   void bind(const End& departure, const End& arrival) {
     if (arrival.rank >= timeline_.ranks.size()) return;
     const std::vector<Span>& spans = timeline_.ranks[arrival.rank];

@@ -17,7 +17,7 @@ constexpr double kMicrosecond = 1e-6;
 using Interval = TracedSpan;
 using Intervals = std::vector<TracedSpan>;
 
-// Sorted, and those that touch joined.
+// Sorts the spans and merges those that touch.
 Intervals joined(Intervals spans) {
   std::sort(spans.begin(), spans.end(), [](const Interval& a, const Interval& b) { return a.start < b.start; });
   Intervals all;
@@ -38,7 +38,7 @@ double length_of(const Intervals& spans) {
   return sum;
 }
 
-// Of joined spans.
+// Intersection of merged spans with a window.
 Intervals within(const Intervals& spans, const Interval& window) {
   Intervals all;
   auto span = std::lower_bound(spans.begin(), spans.end(), window.start,
@@ -68,7 +68,7 @@ bool has_word(const std::string& text, const std::array<const char*, N>& words) 
                      [&text](const char* word) { return text.find(word) != std::string::npos; });
 }
 
-// What the host does on which a device without work may be waiting.
+// Host activities that an idle device may be waiting for.
 bool loads_data(const std::string& lower) {
   return has_word(lower, std::array{"dataloader", "data_loader", "batch-generator", "batch_generator", "get_batch",
                                     "data loading", "next_batch"});
@@ -78,7 +78,7 @@ bool allocates(const std::string& lower) {
                                     "cumemunmap", "cumemrelease", "empty_cache", "cudahostalloc"});
 }
 
-// The steps of what has been found.
+// Cuts the events of one rank into steps.
 class StepCutter {
  public:
   explicit StepCutter(TracedEvents events) : events_(std::move(events)) {
@@ -94,7 +94,7 @@ class StepCutter {
   }
 
   TracedRank cut(double step_s) {
-    std::vector<std::size_t> open;  // kernels of the step, by place
+    std::vector<std::size_t> open;  // indices of the kernels that overlap the step
     std::size_t next = 0;
     for (const auto& [name, window] : windows(step_s)) {
       const double begin = window.start;
@@ -118,7 +118,7 @@ class StepCutter {
     return before > 0 && latest_[before - 1] > window.start;
   }
 
-  // In order: none ends or begins before the one before it does.
+  // In order: no window begins or ends before the previous one does.
   std::vector<std::pair<std::string, Interval>> windows(double step_s) {
     auto& marks = events_.marks;
     std::sort(marks.begin(), marks.end(), [](const auto& a, const auto& b) { return a.second.start < b.second.start; });
@@ -184,7 +184,7 @@ class StepCutter {
     return step;
   }
 
-  // By what the host did in it, the rarer cause first.
+  // Divides a gap by what the host did during it; rarer causes take precedence.
   void split_gap(const Interval& gap, TracedStep& step) const {
     const auto add = [&step](IdleCause cause, double seconds) {
       step.idle_by_cause_s[static_cast<std::size_t>(cause)] += seconds;
@@ -198,8 +198,8 @@ class StepCutter {
     add(launched_late(gap) ? IdleCause::kLaunch : IdleCause::kOther, rest);
   }
 
-  // Whether the kernel that ends the gap was launched after the gap had begun. Where the trace tells no launches, a
-  // gap too short for anything else counts.
+  // True if the kernel that ends the gap was launched after the gap had begun. If the trace has no launches, true for
+  // gaps too short for any other cause.
   bool launched_late(const Interval& gap) const {
     constexpr double kShort = 100e-6;
     const auto next =
@@ -213,10 +213,10 @@ class StepCutter {
   }
 
   TracedEvents events_;
-  std::vector<double> latest_;  // end of a kernel and of all that began before it
+  std::vector<double> latest_;  // latest end among a kernel and all that began before it
 };
 
-// A Kineto trace, event by event.
+// Reads a Kineto trace event by event.
 class KinetoReader {
  public:
   explicit KinetoReader(const std::string& file) { events_.rank.file = file; }
@@ -237,7 +237,7 @@ class KinetoReader {
     if (!one) return;
     const bool timed = one->start_us && one->duration_us;
     if (one->on_device() && (!timed || *one->duration_us < 0.0)) {
-      refuse_at(place, "a kernel without its start and duration", R"(expected "ts" and "dur" in microseconds)");
+      refuse_at(place, "a kernel lacks its start or duration", R"(expected "ts" and "dur" in microseconds)");
     }
     if (!timed) return;
     const Interval span = {*one->start_us * kMicrosecond, (*one->start_us + *one->duration_us) * kMicrosecond};
@@ -253,7 +253,7 @@ class KinetoReader {
 
   TracedRank finished(double step_s) {
     if (events_.kernels.empty()) {
-      refuse_at(events_.rank.file, "holds no kernels of a device", "profile with activities=[CPU, CUDA]");
+      refuse_at(events_.rank.file, "contains no device kernels", "profile with activities=[CPU, CUDA]");
     }
     return cut_into_steps(std::move(events_), step_s);
   }
@@ -266,7 +266,7 @@ class KinetoReader {
 
 std::vector<TracedStretch> stretches_of(const std::vector<TracedSpan>& compute,
                                         const std::vector<TracedSpan>& communication, const TracedSpan& window) {
-  std::map<double, std::pair<int, int>> changes;  // at a moment: how many begin less how many end
+  std::map<double, std::pair<int, int>> changes;  // at a time: number of spans that begin minus number that end
   for (const TracedSpan& span : compute) ++changes[span.start].first, --changes[span.end].first;
   for (const TracedSpan& span : communication) ++changes[span.start].second, --changes[span.end].second;
   changes[window.end];
@@ -308,7 +308,7 @@ void TracedEvents::add_kernel(const std::string& name, bool copies, const Traced
   if (kernel.work == TraceWork::kAttention) {
     const std::string lower = lower_case(name);
     kernel.attends_backward = has_word(lower, std::array{"bwd", "backward", "bprop", "dgrad"});
-    // Its preparation and reduction are kernels of their own, which a pass has one of each of.
+    // Preparation and reduction are separate kernels, one of each per pass.
     const bool beside = has_word(lower, std::array{"dot_do_o", "convert_dq", "preprocess", "combine"});
     kernel.attends_forward = !kernel.attends_backward && !beside;
     kernel.attends_backward = kernel.attends_backward && !beside;

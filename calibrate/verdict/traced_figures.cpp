@@ -14,7 +14,7 @@ namespace flopcast {
 
 namespace {
 
-// What the forecast has for a rank: stages are uneven, and later ones begin later.
+// Forecast for one rank: stages are uneven, and later ones start later.
 struct RankForecast {
   double compute_s = 0.0;
   double forward_s = 0.0;
@@ -52,12 +52,12 @@ class RankForecasts {
 
   RankForecast of(const TracedRank& traced) const {
     if (!is_known(traced)) return mean_;
-    // A run of our own tells its ranks by their places in the pipeline.
+    // Traces of `flopcast run` number ranks by their place in the pipeline.
     const int device = traced.waits_apart ? grid_.neighbour(0, Axis::kPipeline, *traced.rank) : *traced.rank;
     const int stage = traced.waits_apart ? *traced.rank : grid_.coordinate(device, Axis::kPipeline);
     if (static_cast<std::size_t>(stage) >= ranks_.size()) return mean_;
     RankForecast forecast = ranks_[static_cast<std::size_t>(stage)];
-    // Its passes are whole; in other traces collectives inside passes are kernels of their own.
+    // Passes of `flopcast run` are whole; in other traces, collectives inside passes are separate kernels.
     if (!traced.waits_apart) {
       forecast.compute_s *= kernels_share_;
       forecast.forward_s *= kernels_share_;
@@ -69,7 +69,7 @@ class RankForecasts {
   bool is_known(const TracedRank& traced) const {
     return traced.rank && *traced.rank >= 0 && *traced.rank < grid_.ranks();
   }
-  /// By which computation of one place in the pipeline exceeds that of another.
+  /// Difference in computation between the longest and the shortest place in the pipeline.
   double uneven_s() const { return kernels_share_ * uneven_s_; }
 
  private:
@@ -77,8 +77,8 @@ class RankForecasts {
   const Cluster& cluster_;
   RankGrid grid_;
   RankForecast mean_;
-  double kernels_share_ = 1.0;       // of passes and optimizer, what is not communication
-  double uneven_s_ = 0.0;            // of passes and optimizer, the longest less the shortest
+  double kernels_share_ = 1.0;       // share of passes and optimizer that is not communication
+  double uneven_s_ = 0.0;            // longest minus shortest passes and optimizer
   std::vector<RankForecast> ranks_;  // by place in the pipeline
 };
 
@@ -90,7 +90,7 @@ double messages_of(const TracedStep& step) {
   return seconds;
 }
 
-// A rank's computation beside its forecast.
+// Computation of a rank compared with its forecast.
 struct RankExcess {
   std::string name;
   double compute_s = 0.0;
@@ -99,7 +99,7 @@ struct RankExcess {
   double more_s() const { return compute_s - forecast.compute_s; }
 };
 
-// "ranks 2, 3, all of node 1, compute for …": those that are nearer to the slowest than to the usual one.
+// "ranks 2, 3, all of node 1, compute for …": the ranks that are closer to the slowest than to the median rank.
 std::string slow_ranks_text(std::vector<RankExcess> ranks, double usual_s) {
   constexpr std::size_t kMostNamed = 4;
   std::stable_sort(ranks.begin(), ranks.end(),
@@ -118,9 +118,10 @@ std::string slow_ranks_text(std::vector<RankExcess> ranks, double usual_s) {
   std::string text = fmt::format("{}", fmt::join(names, ", "));
   if (slow > kMostNamed) text += fmt::format(" and {} more", slow - kMostNamed);
   if (whole_node && slow > 1) text += fmt::format(", all of node {},", *slowest.forecast.node);
-  text += fmt::format(" compute{} for {}, forecast {}; the usual rank for {} {} than forecast", slow > 1 ? "" : "s",
-                      time_in_seconds(slowest.compute_s), time_in_seconds(slowest.forecast.compute_s),
-                      time_in_seconds(std::abs(usual_s)), usual_s < 0.0 ? "less" : "more");
+  text +=
+      fmt::format(" compute{} for {} (forecast: {}); the median rank computes {} {} than forecast", slow > 1 ? "" : "s",
+                  time_in_seconds(slowest.compute_s), time_in_seconds(slowest.forecast.compute_s),
+                  time_in_seconds(std::abs(usual_s)), usual_s < 0.0 ? "shorter" : "longer");
   return text;
 }
 
@@ -163,7 +164,7 @@ TracedFigures figures_of(const std::vector<TracedRank>& traces, const Forecast& 
     forward_s += step.forward_s;
     forward_forecast_s += excesses.back().forecast.forward_s;
     figures.tells_host = figures.tells_host || rank.tells_host;
-    // Where communication holds no waiting, the rank that it costs most says how long the links take.
+    // If communication excludes waiting, the rank with the most exposed communication shows the links' time.
     const double waits = figures.waits_apart ? 0.0 : std::min(forecast.bubble_s, messages_of(step));
     const bool telling = figures.waits_apart ? step.exposed_s > figures.exposed_s
                                              : step.communication_s - waits < figures.communication_s;
@@ -175,7 +176,7 @@ TracedFigures figures_of(const std::vector<TracedRank>& traces, const Forecast& 
   }
   figures.time_s = upper_median(times);
   figures.leading_idle_s = upper_median(leading);
-  // Of two ranks one of which is slow, the other is the usual one.
+  // If one of two ranks is slow, the other is the typical one.
   figures.compute_s = lower_median(computes);
   figures.more_compute_s = lower_median(more);
   figures.apart_s = *std::max_element(more.begin(), more.end()) - figures.more_compute_s;
@@ -183,9 +184,9 @@ TracedFigures figures_of(const std::vector<TracedRank>& traces, const Forecast& 
   const bool known =
       std::all_of(traces.begin(), traces.end(), [&](const TracedRank& rank) { return forecasts.is_known(rank); });
   if (!known && forecasts.uneven_s() > 0.0) {
-    // Any of them may be that of the longest stage.
+    // Any of the ranks may belong to the longest stage.
     figures.apart_s = std::max(0.0, figures.apart_s - forecasts.uneven_s());
-    figures.slowest += fmt::format("; the traces tell no ranks, and stages differ by {} in the forecast",
+    figures.slowest += fmt::format("; the traces do not identify ranks, and stages differ by {} in the forecast",
                                    time_in_seconds(forecasts.uneven_s()));
   }
   for (std::size_t cause = 0; cause < kIdleCauses; ++cause) figures.idle_s[cause] = upper_median(idles[cause]);

@@ -31,8 +31,8 @@ constexpr double kNanoseconds = 1e-9;
 class Database {
  public:
   explicit Database(const std::string& path) : path_(path) {
-    // Immutable: no file beside it is looked for, or made.
-    std::string uri = path.compare(0, 1, "/") == 0 ? "file://" : "file:";  // else a second slash begins a host
+    // Immutable: SQLite neither looks for nor creates journal files next to it.
+    std::string uri = path.compare(0, 1, "/") == 0 ? "file://" : "file:";  // a second slash would begin a host name
     for (const char letter : path) {
       if (letter == '?' || letter == '#' || letter == '%') {
         uri += fmt::format("%{:02x}", static_cast<unsigned>(letter));
@@ -45,18 +45,18 @@ class Database {
         sqlite3_open_v2((uri + "?immutable=1").c_str(), &opened, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, nullptr);
     handle_.reset(opened);
     if (code != SQLITE_OK) fail();
-    // Tables alone are read: a view may be a program that never ends.
+    // Only tables are read: a view may be a query that never ends.
     sqlite3_db_config(opened, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
     sqlite3_db_config(opened, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
     constexpr int kLongestText = 1 << 24;
     sqlite3_limit(opened, SQLITE_LIMIT_LENGTH, kLongestText);
-    // No row takes less; a damaged file may have the same ones in many places.
+    // A row takes at least this many bytes; a damaged file may refer to the same rows many times.
     constexpr std::uintmax_t kLeastOfRow = 4;
     std::error_code ignored;
     most_rows_ = std::filesystem::file_size(path, ignored) / kLeastOfRow;
   }
 
-  /// One row at a time, of one table. `query` is ours: nothing of the file is in it.
+  /// Calls `row` for each row of one table. `query` must not contain text from the file.
   template <class Row>
   void each(const std::string& query, const Row& row) const {
     sqlite3_stmt* prepared = nullptr;
@@ -66,7 +66,7 @@ class Database {
     int stepped = sqlite3_step(prepared);
     std::uintmax_t rows = 0;
     for (; stepped == SQLITE_ROW; stepped = sqlite3_step(prepared)) {
-      if (++rows > most_rows_) refuse_at(path_, "has a table of more rows than the file has room for", "");
+      if (++rows > most_rows_) refuse_at(path_, "has a table with more rows than fit into the file", "");
       row(prepared);
     }
     if (stepped != SQLITE_DONE) fail();
@@ -92,8 +92,8 @@ class Database {
 
  private:
   [[noreturn]] void fail() const {
-    refuse_at(path_, fmt::format("cannot be read as a database of SQLite: {}", sqlite3_errmsg(handle_.get())),
-              "nsys export --type sqlite writes one");
+    refuse_at(path_, fmt::format("cannot be read as an SQLite database: {}", sqlite3_errmsg(handle_.get())),
+              "export one with nsys export --type sqlite");
   }
 
   std::string path_;
@@ -101,7 +101,7 @@ class Database {
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> handle_{nullptr, &sqlite3_close};
 };
 
-// "t.column" where the table has the first of these columns, else what stands for it.
+// "t.column" for the first of these columns that the table has, otherwise `absent`.
 std::string column_of(const std::set<std::string>& columns, const std::vector<const char*>& names, const char* absent) {
   for (const char* name : names) {
     if (columns.count(name) != 0) return fmt::format("t.\"{}\"", name);
@@ -116,7 +116,7 @@ struct HostRange {
   TracedSpan span;
 };
 
-// Of "ProfilerStep#3", "iteration 12", "step_7" or "Step: 4" the word, where it is one for a step; else nothing.
+// Leading word of "ProfilerStep#3", "iteration 12", "step_7" or "Step: 4" if it is a word for a step; otherwise empty.
 std::string step_word(std::string_view name) {
   const std::string lower = lower_case(name);
   for (const std::string_view word :
@@ -129,7 +129,7 @@ std::string step_word(std::string_view name) {
   return {};
 }
 
-// Those of the word and thread that together last longest: a step may consist of others.
+// The marks of the word and thread whose ranges last longest in total, because a step may consist of other ranges.
 Marks named_marks(const std::vector<HostRange>& ranges) {
   std::map<std::string, std::pair<double, Marks>> by_word;
   for (const HostRange& range : ranges) {
@@ -150,7 +150,7 @@ double marks_length(const Marks& marks) {
   return seconds;
 }
 
-// What a rank of flopcast-run says that it is at: realrun/rendezvous/meeting.cpp.
+// Activities that a rank of flopcast-run reports: realrun/rendezvous/meeting.cpp.
 constexpr std::string_view kOwnEnd = "the end of the step";
 constexpr std::string_view kOwnSetUp = "its set-up";
 
@@ -158,7 +158,7 @@ bool is_of_own_run(const std::vector<HostRange>& ranges) {
   return std::any_of(ranges.begin(), ranges.end(), [](const HostRange& range) { return range.name == kOwnEnd; });
 }
 
-// The steps of the run itself, where calibrations before and after it are set up.
+// Steps of the run itself, if calibrations before and after it have a set-up of their own.
 Marks own_marks(std::vector<HostRange> ranges) {
   std::sort(ranges.begin(), ranges.end(),
             [](const HostRange& a, const HostRange& b) { return a.span.start < b.span.start; });
@@ -180,7 +180,7 @@ Marks own_marks(std::vector<HostRange> ranges) {
   return parts.size() > 2 ? parts[1] : parts.front();
 }
 
-// One profiled machine.
+// Reads the trace of one profiled machine.
 class NsightReader {
  public:
   explicit NsightReader(const std::string& path) : database_(path) {}
@@ -194,7 +194,7 @@ class NsightReader {
     read_work("CUPTI_ACTIVITY_KIND_MEMCPY", {}, "memcpy");
     read_work("CUPTI_ACTIVITY_KIND_MEMSET", {}, "memset");
     if (found_.empty())
-      refuse_at(database_.path(), "holds no kernels of a device", "profile with nsys --trace=cuda,nvtx");
+      refuse_at(database_.path(), "contains no device kernels", "profile with nsys --trace=cuda,nvtx");
     const std::string device = device_name();
     std::vector<TracedRank> all;
     for (auto& [place, events] : found_) {
@@ -209,25 +209,25 @@ class NsightReader {
   }
 
  private:
-  using Place = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // process, device, thread where that tells ranks
+  using Place = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // process, device, thread if threads are ranks
   struct Call {
     std::int64_t thread = 0;
     TracedSpan span;
     std::string_view name;
   };
 
-  // Nsight's serial numbers of threads have the thread in their last 24 bits.
+  // Nsight's global thread ids have the thread in their lowest 24 bits.
   static std::int64_t process_of(std::int64_t thread) { return thread & ~std::int64_t{0xffffff}; }
 
   void refuse_whole_graphs() const {
     if (database_.columns("CUPTI_ACTIVITY_KIND_GRAPH_TRACE").empty()) return;
     database_.each("SELECT 1 FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE LIMIT 1", [&](sqlite3_stmt*) {
-      refuse_at(database_.path(), "shows CUDA graphs as wholes, not the kernels in them",
+      refuse_at(database_.path(), "contains CUDA graphs as a whole, not their kernels",
                 "profile with nsys --cuda-graph-trace=node");
     });
   }
 
-  // Each text once, however many events have it.
+  // Stores each text once, however many events use it.
   std::string_view kept(std::string text) { return *names_.insert(std::move(text)).first; }
 
   void read_texts() {
@@ -238,7 +238,7 @@ class NsightReader {
     });
   }
 
-  // By the number in the column.
+  // The text whose id is in the column.
   std::string_view text_of(sqlite3_stmt* row, int column) const {
     if (sqlite3_column_type(row, column) == SQLITE_NULL) return {};
     const auto found = texts_.find(Database::whole(row, column));
@@ -252,14 +252,14 @@ class NsightReader {
         fmt::format("SELECT t.start, t.\"end\", {}, substr({}, 1, {}), {} FROM NVTX_EVENTS t WHERE t.\"end\" > t.start",
                     column_of(columns, {"globalTid"}, "0"), column_of(columns, {"text"}, "NULL"), kLongestName,
                     column_of(columns, {"textId"}, "NULL"));
-    // Ranges that are pushed and popped, and those that start and end.
+    // Event types of ranges: push/pop and start/end.
     if (columns.count("eventType") != 0) query += " AND t.eventType IN (59, 60)";
     database_.each(query, [&](sqlite3_stmt* row) {
       const bool by_id = sqlite3_column_type(row, 3) == SQLITE_NULL;
       const std::string_view name = by_id ? text_of(row, 4) : kept(Database::text(row, 3));
       ranges_[Database::whole(row, 2)].push_back({name, Database::span(row, 0)});
     });
-    std::map<std::int64_t, int> own;  // threads of each process that are ranks
+    std::map<std::int64_t, int> own;  // number of threads of each process that are ranks
     for (const auto& [thread, ranges] : ranges_) own[process_of(thread)] += is_of_own_run(ranges) ? 1 : 0;
     for (const auto& [process, ranks] : own) {
       if (ranks > 1) threaded_.insert(process);
@@ -303,7 +303,7 @@ class NsightReader {
                    });
   }
 
-  // Of the process, or of the thread alone where that is the rank.
+  // Adds host activity of the process, or only of the thread if that is the rank.
   void add_host(std::int64_t process, std::int64_t rank_thread, TracedEvents& events) const {
     const auto belongs = [&](std::int64_t thread) {
       return rank_thread != 0 ? thread == rank_thread : process_of(thread) == process || process == 0;
@@ -350,27 +350,28 @@ std::vector<TracedRank> read_nsight_steps(const std::string& path, double step_s
 #else
 
 std::vector<TracedRank> read_nsight_steps(const std::string& path, double /*step_s*/) {
-  refuse_at(path, "is a database of SQLite, and this program was built without SQLite",
-            "build where libsqlite3-dev is installed, or trace with torch.profiler");
+  refuse_at(path, "is an SQLite database, but this program was built without SQLite",
+            "rebuild with libsqlite3-dev installed, or trace with torch.profiler");
 }
 
 #endif
 
 namespace {
 
-// Of a file that is parsed as a whole: a few packed bytes may unpack to anything.
+// Reads a file that is parsed as a whole; limited, because a few compressed bytes may expand to any size.
 std::string whole_text(std::istream& stream, const std::string& path) {
   constexpr std::size_t kLongest = std::size_t{256} << 20U;
   std::string text;
   std::string piece(std::size_t{1} << 20U, '\0');
   while (stream.read(piece.data(), static_cast<std::streamsize>(piece.size())).gcount() > 0) {
     text.append(piece, 0, static_cast<std::size_t>(stream.gcount()));
-    if (text.size() > kLongest) refuse_at(path, "holds more than 256 MiB", "give the run fewer --repetitions");
+    if (text.size() > kLongest)
+      refuse_at(path, "contains more than 256 MiB", "repeat the run with fewer --repetitions");
   }
   return text;
 }
 
-// A length, the key of the first field of a message, and its length: no text has such letters there.
+// A length, the key of the first field of a message, and its length: text never begins with such bytes.
 bool begins_as_message(std::string_view head) {
   constexpr std::size_t kMostBytes = 4;  // of a length
   constexpr char kVersion = 0x0a;
@@ -390,7 +391,7 @@ TraceFormat trace_format_of(const std::string& path) {
   std::string head(4096, '\0');
   PackedFile file(path);
   std::istream stream(&file);
-  stream.exceptions(std::ios::badbit);  // a refusal passes through
+  stream.exceptions(std::ios::badbit);  // lets a ConfigError pass through
   stream.read(head.data(), static_cast<std::streamsize>(head.size()));
   head.resize(static_cast<std::size_t>(stream.gcount()));
   const auto has = [&head](std::string_view text) { return head.find(text) != std::string::npos; };
