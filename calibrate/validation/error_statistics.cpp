@@ -15,7 +15,7 @@ namespace flopcast {
 
 namespace {
 
-// The error of a forecast that knows only FLOPs and the ideal pipeline; its one efficiency is the source's median.
+// Error of a forecast that knows only FLOPs and the ideal pipeline; its single efficiency is the source's median.
 std::optional<double> naive_error(const std::vector<EvaluatedRow>& rows) {
   std::vector<double> efficiencies;
   for (const EvaluatedRow& row : rows) {
@@ -40,7 +40,7 @@ double chosen_over_fastest(const Rows& rows) {
   return *chosen->measured_s / *fastest->measured_s - 1.0;
 }
 
-// Spearman's: of the ranks, equal values sharing the mean of theirs.
+// Spearman's rank correlation; equal values share their mean rank.
 double rank_correlation_of(const Rows& rows) {
   const auto ranks = [&rows](auto value) {
     std::vector<double> all;
@@ -66,13 +66,13 @@ double rank_correlation_of(const Rows& rows) {
   return one > 0.0 && other > 0.0 ? both / std::sqrt(one * other) : 0.0;
 }
 
-// Rows that answer the same question: how to train this model on these devices with this batch.
+// Rows with the same question: how to train this model on these devices with this batch.
 auto question_of(const PublishedRow& row) {
   return std::make_tuple(row.gpu, row.devices, row.layers, row.hidden, row.heads, row.kv_heads, row.ffn, row.vocab,
                          row.sequence_length, row.global_batch_size, row.precision);
 }
 
-// What two rows must share for their times to be comparable but for tensor parallelism and microbatch.
+// Fields that two rows must share for their times to be comparable, apart from tensor parallelism and microbatch.
 auto layout_of(const PublishedRow& row) {
   return std::make_tuple(row.pp, row.vpp, row.cp, row.ep, row.zero, row.sequence_parallel, row.schedule, row.recompute);
 }
@@ -83,7 +83,7 @@ bool inside_node(const PublishedRow& row) {
   return row.tp.value_or(1) <= row.devices_per_node.value_or(kUsualNode);
 }
 
-// Time less the bubble of an ideal pipeline; 0 where the row does not say enough.
+// Time without the bubble of an ideal pipeline; 0 if the row does not state enough.
 double time_without_bubble(const ComparedRow& row) {
   const PublishedRow& said = *row.published;
   const bool known = row.evaluated->measured_s && said.micro_batch_size && said.global_batch_size;
@@ -93,7 +93,7 @@ double time_without_bubble(const ComparedRow& row) {
   return *row.evaluated->measured_s / (1.0 + (said.pp.value_or(1) - 1) / (microbatches * said.vpp.value_or(1)));
 }
 
-// Whether the first has nothing that could make it lose less than the second.
+// True if nothing in the first row could make it lose less time than the second.
 bool ought_to_lose_more(const PublishedRow& one, const PublishedRow& other) {
   if (question_of(one) != question_of(other) || layout_of(one) != layout_of(other)) return false;
   const int tp = one.tp.value_or(1);
@@ -277,7 +277,7 @@ std::vector<double> speed_up_errors(const std::vector<ComparedRow>& rows) {
 }
 
 std::vector<bool> contradicted_rows(const std::vector<ComparedRow>& rows) {
-  constexpr double kRepeats = 0.01;  // times printed with two or three digits differ by this much without meaning it
+  constexpr double kRepeats = 0.01;  // times printed with two or three digits differ by this much through rounding
   std::vector<bool> contradicted(rows.size(), false);
   for (std::size_t index = 0; index < rows.size(); ++index) {
     const double time = time_without_bubble(rows[index]);
@@ -293,7 +293,7 @@ std::vector<bool> contradicted_rows(const std::vector<ComparedRow>& rows) {
 
 namespace {
 
-// Four digits are more than a published time has.
+// Four digits are more precise than any published time.
 double rounded_error(double value) {
   constexpr double kDigits = 1e4;
   return std::round(value * kDigits) / kDigits;
@@ -307,7 +307,7 @@ bool alike(const ForecastFacts& a, const ForecastFacts& b) {
 }  // namespace
 
 std::vector<SourceErrors> source_errors(const std::vector<SourceSummary>& sources) {
-  constexpr double kSharesApart = 20.0;  // exposed shares are told to a twentieth
+  constexpr double kSharesApart = 20.0;  // exposed shares are rounded to a twentieth
   std::vector<SourceErrors> groups;
   int number = 0;
   for (const SourceSummary& source : sources) {

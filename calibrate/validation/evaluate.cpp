@@ -22,8 +22,7 @@ namespace {
 
 constexpr double kTera = 1e12;
 
-// Attention's share of the model's FLOPs that causal conventions do not count: half of the scores and the context,
-// forward and twice backward.
+// Attention FLOPs that causal conventions do not count: half of the scores and the context, forward and twice backward.
 double causal_surplus(const Job& job) {
   const double sequence = job.training.sequence_length;
   const double scores = sequence * sequence * (job.model.attention_width() + job.model.context_width()) *
@@ -31,7 +30,7 @@ double causal_surplus(const Job& job) {
   return 3.0 * scores * job.model.layers * job.layout.global_batch_size;
 }
 
-// FLOPs of a step over all devices in the source's own way of counting.
+// FLOPs of a step over all devices, by the source's convention.
 double flops_as_published(const PublishedRow& row, const Forecast& answer) {
   const Job& job = answer.step.job;
   const double devices = job.cluster.devices();
@@ -44,7 +43,7 @@ double flops_as_published(const PublishedRow& row, const Forecast& answer) {
   return halved ? flops - causal_surplus(job) : flops;
 }
 
-// What was measured as the time of a step; rates are turned into one.
+// Measured time of a step; rates are converted.
 std::optional<double> measured_step(const PublishedRow& row, const Forecast& answer) {
   const Job& job = answer.step.job;
   if (row.iteration_s) return row.iteration_s;
@@ -123,7 +122,7 @@ void evaluate_collective(const PublishedRow& row, const MappedRow& mapped, Evalu
   evaluated.measured_s = row.collective->seconds;
 }
 
-// A choice that does not fit the memory is none while another one does: the run did.
+// A choice that does not fit the memory is ignored if another one fits, because the run did.
 void add_choice(const Completion& choice, const std::string& about, const ReadFile& read_file, OpenRow& open) {
   const MappedRow mapped = map_row(choice.row, about);
   if (!mapped.skip_reason.empty()) return;
@@ -141,8 +140,8 @@ void add_choice(const Completion& choice, const std::string& about, const ReadFi
   ++open.forecasts;
 }
 
-// Forecasts what a row may have meant; a choice that is refused is none. Gradients that every microbatch scatters cost
-// so much traffic that only a run with no room for whole ones will have done it.
+// Forecasts the possible meanings of a row; a choice whose job is refused is ignored. Scattering gradients after every
+// microbatch costs so much traffic that it is assumed only if whole gradients do not fit.
 std::optional<OpenRow> evaluate_open(const PublishedRow& row, const std::string& about, const ReadFile& read_file) {
   OpenRow open;
   open.id = row.id;
@@ -184,7 +183,7 @@ void compare_rows(const std::vector<const PublishedRow*>& published, SourceSumma
   summary.undisputed_time = statistics_of(undisputed);
 }
 
-// What takes one part out of a forecast: other words in the job, or other laws.
+// Removes one part from a forecast, by changing the job or the cost functions.
 struct WithoutPart {
   const char* part = "";
   nlohmann::json patch = nlohmann::json::object();
@@ -200,7 +199,7 @@ std::vector<WithoutPart> parts_of_expert_layers() {
   permutation.laws.operator_time = [](std::string_view op, std::string_view, Seconds ours) {
     return op.find("permutation") != std::string_view::npos ? Seconds(0) : ours;
   };
-  return {{.part = "products of experts", .patch = {{"model", {{"experts", {{"ffn", 8}}}}}}},
+  return {{.part = "GEMMs of experts", .patch = {{"model", {{"experts", {{"ffn", 8}}}}}}},
           {.part = "time on links, jobs with experts",
            .patch = {{"cluster", {{"intra_bandwidth", "900TB/s"}, {"nic_bandwidth", "900TB/s"}}}}},
           exchange,
@@ -240,7 +239,7 @@ ExpertAblations expert_ablations() {
   all.insert(all.begin(), WithoutPart());
   std::vector<std::vector<double>> errors(all.size());
   const ReadFile no_file = [](const std::string& path) -> std::string {
-    throw ConfigError({path, "published rows name no files", "", ""});
+    throw ConfigError({path, "published rows must not refer to files", "", ""});
   };
   for (const PublishedFile& file : shipped_published()) {
     for (const PublishedRow& row : file.rows) {
@@ -272,7 +271,7 @@ SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file, con
     if (!row.inexpressible.empty()) summary.inexpressible.push_back(row.id + ": " + row.inexpressible);
     if (!profile->is_null() && mapped.skip_reason.empty()) {
       if (mapped.job["cluster"]["device"] != profile.at("cluster").at("device").at("name")) {
-        mapped.skip_reason = "another device than the profile's";
+        mapped.skip_reason = "device differs from the profile's";
       } else {
         mapped.job["training"]["profile"] = profile;
       }
@@ -293,7 +292,7 @@ SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file, con
         summary.evaluated.push_back(std::move(evaluated));
         published.push_back(&row);
       } else {
-        summary.skipped.push_back({row.id, "nothing that a forecast tells was measured"});
+        summary.skipped.push_back({row.id, "none of the measured figures is forecast"});
       }
     } catch (const ConfigError& error) {
       const Diagnostic& diagnostic = error.diagnostic();
@@ -311,7 +310,7 @@ std::optional<double> number_at(const nlohmann::json& json, const std::string& f
   const nlohmann::json::json_pointer place(pointer_of(field));
   if (!json.contains(place) || json.at(place).is_null()) return std::nullopt;
   const nlohmann::json& value = json.at(place);
-  constexpr double kLeast = 1e-12;  // of seconds and of GiB; what is smaller divides everything to infinity
+  constexpr double kLeast = 1e-12;  // seconds and GiB; smaller values would make ratios infinite
   if (value.is_number() && value.get<double>() >= kLeast) return value.get<double>();
   throw ConfigError({field, fmt::format("{} is not a number above zero", shown_value(value)),
                      fmt::format("{}:{}", file, pointer_of(field)), "seconds or GiB, as measured"});
@@ -321,10 +320,10 @@ double required_at(const nlohmann::json& json, const std::string& field, const s
   const auto value = number_at(json, field, file);
   if (value) return *value;
   throw ConfigError(
-      {field, "is missing: this is no result of flopcast run", file, "write one with: flopcast run JOB -o FILE"});
+      {field, "is missing: this is not a result of flopcast run", file, "write one with: flopcast run JOB -o FILE"});
 }
 
-// The comparison that flopcast run prints: of the step's row the simulated replay and the measurement.
+// Reads the comparison that flopcast run prints: simulated replay and measurement from the row of the step.
 EvaluatedRow read_comparison(const nlohmann::json& rows, const std::string& file) {
   EvaluatedRow row;
   for (std::size_t index = 0; index < rows.size(); ++index) {
@@ -333,11 +332,11 @@ EvaluatedRow read_comparison(const nlohmann::json& rows, const std::string& file
     row.measured_s = required_at(rows, fmt::format("{}.measured", index), file);
     return row;
   }
-  throw ConfigError({"term", "has no row \"step time\": this is no result of flopcast run", file,
+  throw ConfigError({"term", "has no row \"step time\": this is not a result of flopcast run", file,
                      "write one with: flopcast run JOB --format json"});
 }
 
-// A run measures activations and nothing else of the memory: the rank with most of them, on both sides.
+// A run measures only the activations of its memory: takes the rank with most of them, on both sides.
 std::optional<double> most_activations(const nlohmann::json& json, const std::string& side, const std::string& file) {
   const std::string field = side + ".memory.per_pipeline_rank";
   const nlohmann::json::json_pointer place(pointer_of(field));
@@ -357,12 +356,12 @@ EvaluatedRow read_sides(const nlohmann::json& json, const std::string& file) {
   if (json.value("schema", nlohmann::json()) != "flopcast.run/1") {
     row.memory_predicted_gib = number_at(json, "forecast.memory.peak_gib", file);
     row.memory_measured_gib = number_at(json, "measured.memory.peak_gib", file);
-  } else if (json.value("compute", nlohmann::json()) != "sleep") {  // ranks that sleep keep nothing
+  } else if (json.value("compute", nlohmann::json()) != "sleep") {  // ranks that sleep keep no activations
     row.memory_predicted_gib = most_activations(json, "forecast", file);
     row.memory_measured_gib = most_activations(json, "measured", file);
   }
   const auto mfu = number_at(json, "forecast.iteration.hfu", file);
-  // Time at the device's peak; the pipeline's ideal is not in a result.
+  // Time at the device's peak; a result does not contain the ideal pipeline.
   if (mfu) row.ideal_s = row.predicted_s * *mfu;
   return row;
 }
@@ -373,7 +372,7 @@ EvaluatedRow read_run_result(const nlohmann::json& json, const std::string& id, 
                              const std::string& file) {
   const bool is_measurement = json.is_object() && json.value("schema", nlohmann::json()) == "flopcast.measurement/1";
   if (is_measurement && !json.contains("comparison")) {
-    throw ConfigError({"comparison", "is missing: the run has not ended well, or was not started by flopcast run", file,
+    throw ConfigError({"comparison", "is missing: the run did not complete, or was not started by flopcast run", file,
                        "write one with: flopcast run JOB -o FILE"});
   }
   EvaluatedRow row =
@@ -388,11 +387,11 @@ namespace {
 using RowJson = nlohmann::json;
 
 std::string refuse_a_file(const std::string& path) {
-  throw InternalError("a row's job reads no file: " + path);
+  throw InternalError("a row's job must not read files: " + path);
 }
 
-// What a row reads of a run, by the keys of flopcast.result/1 below "run"; hours between interruptions and the points
-// of MFU that were lost are told by sources and no key.
+// Figure of a run that a row refers to, by the keys of flopcast.result/1 below "run"; sources also report hours between
+// interruptions and lost points of MFU, which have no key.
 double figure_of(const std::string& reads, const Forecast& answer) {
   const RunResult& run = *answer.result.run;
   constexpr double kHoursOfDay = 24.0;
@@ -416,7 +415,7 @@ std::optional<double> bound_at(const RowJson& row, const char* key) {
   return row.contains(key) ? std::optional<double>(row.at(key).get<double>()) : std::nullopt;
 }
 
-// The rows of a file by their ids.
+// The row with this id, or null.
 const RowJson* row_named(const RowJson& rows, const std::string& id) {
   const auto found = std::find_if(rows.begin(), rows.end(), [&id](const RowJson& row) {
     return row.is_object() && row.contains("id") && row.at("id") == id;
@@ -424,7 +423,7 @@ const RowJson* row_named(const RowJson& rows, const std::string& id) {
   return found == rows.end() ? nullptr : &*found;
 }
 
-// Bounds as ">0.90".
+// A measured value; the known row's value for bounds such as ">0.90".
 std::optional<double> measured_of(const RowJson& value, const RowJson& known) {
   const bool listed = value.is_array() && known.contains("take");
   if (listed) {
@@ -432,11 +431,11 @@ std::optional<double> measured_of(const RowJson& value, const RowJson& known) {
     return take < value.size() ? measured_of(value.at(take), RowJson::object()) : std::nullopt;
   }
   if (value.is_number()) return value.get<double>();
-  // What a text or another unit says is told by our own row.
+  // For texts and other units, the shipped row has the value.
   return known.contains("value") ? std::optional<double>(known.at("value").get<double>()) : std::nullopt;
 }
 
-// Empty where a row of somebody's has something else there.
+// Empty if a user's row has something other than text there.
 std::string text_at(const RowJson& row, const char* key) {
   const RowJson value = row.value(key, RowJson());
   return value.is_string() ? value.get<std::string>() : std::string();
@@ -470,7 +469,7 @@ FailureRows evaluate_failures(const RowJson* published, const std::string& file)
       const std::optional<double> value = own->contains("value") && row.at("unit") == text_at(*own, "unit")
                                               ? measured_of(own->at("value"), row)
                                               : measured;
-      if (!value) throw ConfigError({"rows", fmt::format("{} has no value that is a number", id), file, ""});
+      if (!value) throw ConfigError({"rows", fmt::format("{} has no numeric value", id), file, ""});
       measured = *value;
     }
     FailureRow one;
@@ -496,8 +495,8 @@ FailureRows evaluate_failures(const RowJson* published, const std::string& file)
     const bool told = row_named(known.at("rows"), id) != nullptr || row_named(known.at("inexpressible"), id) != nullptr;
     if (told || !speaks_of_runs(row)) continue;
     const bool of_a_cause = text_at(row, "quantity").rfind("unexpected interruptions by cause", 0) == 0;
-    answer.inexpressible.push_back(
-        {id, text_at(row, "quantity"), of_a_cause ? "a count of a preset's own causes" : "no job is known for it"});
+    answer.inexpressible.push_back({id, text_at(row, "quantity"),
+                                    of_a_cause ? "counts causes that a preset defines" : "no matching job is known"});
   }
   return answer;
 }
@@ -518,7 +517,7 @@ std::vector<Table> failure_tables(const FailureRows& rows) {
     const std::string missed = row.missed.empty() ? "" : "; outside: " + row.missed;
     table.notes.push_back(fmt::format("{}: {}; assumed: {}{}", row.id, row.source, row.assumed, missed));
   }
-  table.title = fmt::format("failures, checkpoints and stragglers: {} of {} published figures inside their bands",
+  table.title = fmt::format("failures, checkpoints and stragglers: {} of {} published figures are inside their bands",
                             inside, rows.rows.size());
   Table open;
   open.title = "not expressible as a run";

@@ -16,39 +16,40 @@
 
 namespace flopcast {
 
-/// A forecast beside its measurement. Errors are predicted / measured - 1.
+/// A forecast and its measurement. Errors are predicted / measured - 1.
 struct EvaluatedRow {
   std::string id;
   std::string source;
   bool used_in_fit = false;
   double predicted_s = 0.0;
-  std::optional<double> measured_s;  ///< absent where only memory was measured
-  /// Hardware FLOPs of the step over the devices' peak, times what an ideal pipeline idles: 1 + (p-1)/(v·m). Divided by
-  /// one efficiency for a whole source it is the naive forecast. 0 where there is no step.
+  std::optional<double> measured_s;  ///< absent if only memory was measured
+  /// Hardware FLOPs of the step over the devices' peak, times the idle factor of an ideal pipeline: 1 + (p-1)/(v·m).
+  /// Divided by one efficiency for the whole source, this is the naive forecast. 0 if no step was measured.
   double ideal_s = 0.0;
   std::optional<double> memory_predicted_gib;
   std::optional<double> memory_measured_gib;
-  bool out_of_memory = false;  ///< measured
+  bool out_of_memory = false;  ///< in the measurement
   bool predicted_out_of_memory = false;
-  std::optional<ForecastFacts> facts;  ///< of a training step; absent for its parts
+  std::optional<ForecastFacts> facts;  ///< for a training step; absent for its parts
   std::optional<StepTimeInterval> interval;
-  std::string group;     ///< of rows with a job
-  std::string job;       ///< the completed job of such a row, as text
-  std::string date;      ///< of one's own runs, where it is told: YYYY-MM-DD
-  std::string question;  ///< model, devices, batch, format: rows with one question differ in layout and software
+  std::string group;     ///< for rows with a job
+  std::string job;       ///< the completed job of a row that has one, as text
+  std::string date;      ///< for the user's runs, if known: YYYY-MM-DD
+  std::string question;  ///< model, devices, batch, format: rows with the same question differ in layout and software
 
   std::optional<double> error() const;
   std::optional<double> memory_error() const;
-  /// Whether the measured step lies in the forecast's interval.
+  /// True if the measured step is inside the forecast's interval; absent without one.
   std::optional<bool> inside() const;
 };
 
-/// The forecast of one mapped row; throws ConfigError where its job is refused. `laws` replace the model's.
+/// Forecasts one mapped row; throws ConfigError if its job is refused. `laws`, if given, replaces the model's cost
+/// functions.
 EvaluatedRow evaluate_row(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file,
                           std::shared_ptr<const CostLaws> laws = nullptr);
 
-/// A row that leaves something open that a forecast needs: every plausible choice is forecast, those that do not fit
-/// the memory only where none does.
+/// A row that does not specify everything a forecast needs: every plausible choice is forecast; choices that do not fit
+/// the memory count only if none does.
 struct OpenRow {
   std::string id;
   std::string source;
@@ -65,7 +66,7 @@ struct SkippedRow {
   std::string reason;
 };
 
-/// Of absolute errors, but for the bias, which is the mean of signed ones. Fractions.
+/// Statistics of absolute errors, except the bias, which is the mean of signed ones. Fractions.
 struct ErrorStatistics {
   int rows = 0;
   double mape = 0.0;
@@ -77,20 +78,20 @@ struct ErrorStatistics {
 /// The 90th percentile is the smallest error that at least nine tenths of the rows do not exceed.
 ErrorStatistics statistics_of(const std::vector<double>& signed_errors);
 
-/// Errors of published steps with one part of the model taken out.
+/// Errors of published steps with one part of the model removed.
 struct Ablation {
   std::string part;
   ErrorStatistics without;
 };
-/// Of every published step with experts that comes with the program: without the products of routed experts (eight
-/// features wide), without time on any link, without that of dispatch and combine alone, without that of permutations.
+/// Errors over all shipped published steps with experts: without the GEMMs of routed experts (reduced to eight
+/// features), without time on any link, without the time of dispatch and combine, and without that of permutations.
 struct ExpertAblations {
   ErrorStatistics whole;
   std::vector<Ablation> parts;
 };
 ExpertAblations expert_ablations();
 
-/// What choosing the row forecast fastest costs in measured time, as a fraction: choice_statistics().
+/// Cost of choosing the row with the fastest forecast, as a fraction of the fastest measured time: choice_statistics().
 struct ChoiceStatistics {
   int groups = 0;
   int rows = 0;
@@ -98,21 +99,21 @@ struct ChoiceStatistics {
   double worst = 0.0;
 };
 
-/// Of a source, or of a group of its rows, how good the forecasts are.
+/// Accuracy of the forecasts for a source, or for a group of its rows.
 struct GroupStatistics {
-  std::optional<double> inside;      ///< share of the steps in their interval
-  std::optional<double> half_width;  ///< mean, of the forecast
-  /// Over questions with five rows or more, the mean of what choosing by forecast costs, and of Spearman's rank
-  /// correlation of forecast and measurement.
+  std::optional<double> inside;      ///< fraction of the steps inside their interval
+  std::optional<double> half_width;  ///< mean half-width of the forecast's interval
+  /// Means over questions with five rows or more: cost of choosing by forecast, and Spearman's rank correlation between
+  /// forecast and measurement.
   std::optional<double> regret;
   std::optional<double> rank_correlation;
-  /// How far apart measurements of one completed job lie, slowest / fastest - 1, the most of all jobs: no forecast can
-  /// be closer to both than about half of it.
+  /// Largest spread of measurements of one completed job, slowest / fastest - 1: no forecast can be closer to both than
+  /// about half of it.
   std::optional<double> floor;
 };
 GroupStatistics group_statistics(const std::vector<EvaluatedRow>& rows);
 
-/// Rows whose completed jobs are equal.
+/// Rows with identical completed jobs.
 struct EqualJobs {
   std::vector<std::string> ids;
   double spread = 0.0;  ///< slowest / fastest - 1
@@ -121,75 +122,76 @@ std::vector<EqualJobs> equal_jobs(const std::vector<EvaluatedRow>& rows);
 
 struct SourceSummary {
   std::string source;
-  std::string group;  ///< empty: all of the source
+  std::string group;  ///< empty: all rows of the source
   GroupStatistics of_group;
-  std::vector<std::string> inexpressible;  ///< "id: what no key could say"
+  std::vector<std::string> inexpressible;  ///< "id: fact that no key can express"
   int rows = 0;
   int fit_rows = 0;
   std::vector<SkippedRow> skipped;
   std::vector<EvaluatedRow> evaluated;
-  std::vector<OpenRow> open;  ///< of the skipped ones
+  std::vector<OpenRow> open;  ///< skipped rows with unspecified details
   ErrorStatistics time;
-  std::optional<double> naive_mape;  ///< constant MFU, the source's median, and an ideal pipeline
-  ErrorStatistics memory;            ///< of rows that ran and say what they held
+  std::optional<double> naive_mape;  ///< forecast with constant MFU, the source's median, and an ideal pipeline
+  ErrorStatistics memory;            ///< over rows that ran and report their memory
   int out_of_memory_rows = 0;
-  int out_of_memory_found = 0;  ///< of these, forecast not to fit
+  int out_of_memory_found = 0;  ///< those whose forecast does not fit either
   ChoiceStatistics choices;
-  ErrorStatistics speed_up;         ///< of schedules over 1f1b: speed_up_errors()
-  int contradicted_rows = 0;        ///< whose time another row contradicts: contradicted_rows()
-  ErrorStatistics undisputed_time;  ///< of the rest
-  std::optional<Drift> drift;       ///< of dated runs of one's own
+  ErrorStatistics speed_up;         ///< speed-up of schedules over 1f1b: speed_up_errors()
+  int contradicted_rows = 0;        ///< rows whose time another row contradicts: contradicted_rows()
+  ErrorStatistics undisputed_time;  ///< over the other rows
+  std::optional<Drift> drift;       ///< over dated runs of the user
 };
 
-/// Forecasts every row of a file that says enough. A row whose job is refused is skipped with the complaint.
-/// `profile`, unless null, is a device profile: only rows of its device are looked at, with its figures.
+/// Forecasts every row of a file that specifies enough. A row whose job is refused is skipped, with the error as the
+/// reason. `profile`, unless null, is a device profile: only rows of its device are used, with its figures.
 SourceSummary evaluate(const PublishedFile& file, const ReadFile& read_file, const JsonValue& profile = {});
 
 /// Fills in the statistics from the evaluated rows.
 void summarise(SourceSummary& summary);
 
-/// Its groups, each as a summary of its own; none where the rows name no groups.
+/// The groups of a summary, each as a separate summary; empty if the rows name no groups.
 std::vector<SourceSummary> groups_of(const SourceSummary& summary);
 
-/// A row that was evaluated and what its source says of it.
+/// An evaluated row together with its published one.
 struct ComparedRow {
   const PublishedRow* published = nullptr;
   const EvaluatedRow* evaluated = nullptr;
 };
 
-/// What choosing by forecast costs: of all rows of one model on the same devices with the same batch, the measured time
-/// of the one forecast fastest over the time of the fastest, less 1. Over the groups of at least three rows.
+/// Cost of choosing by forecast: among all rows of one model on the same devices with the same batch, the measured time
+/// of the row with the fastest forecast over the time of the fastest, minus 1. Over groups of at least three rows.
 ChoiceStatistics choice_statistics(const std::vector<ComparedRow>& rows);
 
-/// How well the gain of a schedule is forecast: signed errors of (time of 1f1b / time of the row), for every row of
+/// Accuracy of the forecast gain of a schedule: signed errors of (time of 1f1b / time of the row), for every row of
 /// another schedule that has a 1f1b row of the same model, devices, batch and ranks.
 std::vector<double> speed_up_errors(const std::vector<ComparedRow>& rows);
 
-/// Rows whose measured time another measured row contradicts, whatever anybody forecasts; by index. Of one model on the
-/// same devices with the same batch, pipeline, schedule and recomputation, the other
+/// Marks rows whose measured time another measured row contradicts, independently of any forecast; by index. Among rows
+/// of one model on the same devices with the same batch, pipeline, schedule and recomputation, the other row
 ///   - has more tensor parallelism inside the node, hence more communication and smaller GEMMs, and no larger
 ///     microbatch, or
-///   - has a smaller microbatch, hence smaller GEMMs and more launches, and is alike otherwise,
-/// and yet loses less: its time over 1 + (p-1)/(v·m), the ideal pipeline, is more than a hundredth shorter. Rows that
-/// ran beside others, or while the allocator was thrashing, show this way.
+///   - has a smaller microbatch, hence smaller GEMMs and more launches, and is otherwise the same,
+/// and yet loses less: its time over 1 + (p-1)/(v·m), the ideal pipeline, is more than 1 % shorter. This reveals rows
+/// that were measured next to other jobs, or while the allocator was thrashing.
 std::vector<bool> contradicted_rows(const std::vector<ComparedRow>& rows);
 
-/// The saved answer of `flopcast run`: the JSON of its comparison, whose replay (the program simulated with the times
-/// measured) is held against the measured step, or {"forecast": {…}, "measured": {…}}, both flopcast.result/1, or the
-/// measurement file that has this in it. Of a run's memory activations are compared, nothing where ranks slept. `id` is
-/// what the row is called, `source` what it is counted with. Throws ConfigError with the place in `file`.
+/// Reads the saved answer of `flopcast run`: the JSON of its comparison, whose replay (the program simulated with the
+/// measured times) is compared with the measured step; or {"forecast": {…}, "measured": {…}}, both flopcast.result/1;
+/// or the measurement file that contains it. For the memory of a run, activations are compared, or nothing if ranks
+/// slept. `id` names the row, `source` is the source that it counts towards. Throws ConfigError with the place in
+/// `file`.
 EvaluatedRow read_run_result(const nlohmann::json& json, const std::string& id, const std::string& source,
                              const std::string& file);
 
-/// Errors of published steps by source and facts, which intervals rest on. Of sources that a constant was fitted to
-/// they are no smaller for it than the interval's own test allows: every source is left out whole when it is judged.
-/// Layers measured alone and collectives are no steps.
+/// Errors of published steps by source and facts, on which intervals are based. Fitting a constant to a source does not
+/// make its errors too small for the interval's own test, because every source is left out entirely when it is tested.
+/// Layers measured alone and collectives are excluded.
 std::vector<SourceErrors> source_errors(const std::vector<SourceSummary>& sources);
 
-/// The text of sim/forecast/source_errors.json.
+/// Text of sim/forecast/source_errors.json.
 std::string source_errors_file(const std::vector<SourceErrors>& groups);
 
-/// How often the steps of a source lie inside the interval of a forecast that knows nothing of it.
+/// How often the steps of a source are inside the interval of a forecast that was made without this source.
 struct Coverage {
   int source = 0;
   std::string devices;  ///< "h100, h200"
@@ -199,29 +201,29 @@ struct Coverage {
   double half_width = 0.0;  ///< mean over the rows
 };
 
-/// By source, each left out whole.
+/// Coverage by source, each left out entirely.
 std::vector<Coverage> interval_coverage(const std::vector<SourceErrors>& known);
-/// The mean of the sources' shares, each one vote.
+/// Mean of the sources' fractions, weighting every source equally.
 double mean_coverage(const std::vector<Coverage>& coverages);
 
-/// A published figure of failures, checkpoints or stragglers beside the run that a job says: what the source does not
-/// tell of the job is assumed, and said.
+/// A published figure of failures, checkpoints or stragglers and the run that a job describes: facts that the source
+/// does not state about the job are assumed, and listed.
 struct FailureRow {
   std::string id;
   std::string quantity;
   std::string unit;
   double measured = 0.0;
   double forecast = 0.0;
-  std::optional<double> low;  ///< of the band that the forecast is held to
+  std::optional<double> low;  ///< band in which the forecast should be
   std::optional<double> high;
-  std::string source;   ///< with the place in it
-  std::string assumed;  ///< what the source does not say
-  std::string missed;   ///< why the forecast lies outside the band; empty where it does not
+  std::string source;   ///< with the section or table
+  std::string assumed;  ///< facts that the source does not state
+  std::string missed;   ///< why the forecast is outside the band; empty if it is inside
 
   bool inside() const { return forecast >= low.value_or(forecast) && forecast <= high.value_or(forecast); }
 };
 
-/// A published figure that no run can be held against, and why.
+/// A published figure that no run can be compared with, and the reason.
 struct OpenFailureRow {
   std::string id;
   std::string quantity;
@@ -233,18 +235,18 @@ struct FailureRows {
   std::vector<OpenFailureRow> inexpressible;
 };
 
-/// Forecasts every row of failure_rows.json. With `published`, the "rows" of a file with id and value, the measured
-/// figures come from there: rows that it does not have are left out, rows of it that nothing here knows and that speak
-/// of failures, stragglers or checkpoints are inexpressible. Throws ConfigError with the place in `file`.
+/// Forecasts every row of failure_rows.json. If `published` is given, the "rows" of a file with id and value, measured
+/// figures come from there: rows missing from it are left out, and its unknown rows about failures, stragglers or
+/// checkpoints are inexpressible. Throws ConfigError with the place in `file`.
 FailureRows evaluate_failures(const nlohmann::json* published, const std::string& file);
 
-/// The rows with their errors, then those left open.
+/// The rows with their errors, then the inexpressible ones.
 std::vector<Table> failure_tables(const FailureRows& rows);
 
 /// calibrate/validation/failure_rows.json, compiled in.
 const std::vector<EmbeddedFile>& embedded_failure_rows();
 
-/// Another value for a figure of a device or a stack, as a job file would give it inline.
+/// A different value for a figure of a device or a stack, in the form of an inline value in a job file.
 struct CatalogueChange {
   CatalogueKind kind = CatalogueKind::kDevices;
   std::string entry;
@@ -252,10 +254,10 @@ struct CatalogueChange {
   JsonValue value;
 };
 
-/// Whether the job is priced with that entry; if so it gets the value, unless it gives one of its own.
+/// Returns true if the job uses that entry; it then gets the value, unless it specifies one itself.
 bool apply(const CatalogueChange& change, nlohmann::json& job);
 
-/// A figure of the catalogue that no data sheet states, and the range in which it means something.
+/// A figure of the catalogue that no data sheet states, and its meaningful range.
 struct FittedConstant {
   CatalogueKind kind = CatalogueKind::kDevices;
   std::string entry;
@@ -266,10 +268,10 @@ struct FittedConstant {
   double shipped = 0.0;
 };
 
-/// The rows asked for no less or no more than the range allows.
+/// True if the fit ended at the lower or upper end of the range.
 bool at_bound(const FittedConstant& constant, double value);
 
-/// Constants that are fitted together, and to which sources. calibrate/validation/fits.json.
+/// Constants that are fitted together, and the sources they are fitted to. calibrate/validation/fits.json.
 struct FitPlan {
   std::string name;
   std::vector<std::string> sources;
@@ -284,18 +286,19 @@ struct RefitSource {
   int models = 0;
   double shipped = 0.0;   ///< with the catalogue's constants
   double refitted = 0.0;  ///< with the refitted ones
-  /// Each row with constants fitted without any row of its model, or of its source; absent where there is no other.
+  /// Error with each row forecast by constants fitted without the rows of its model, or of its source; absent if there
+  /// is no other.
   std::optional<double> left_out;
 };
 
-/// What rows are forecast without: all rows of their model, or of their source.
+/// Rows that are left out of the fit when a row is forecast: those of its model, or those of its source.
 enum class LeftOut { kModels, kSources };
 template <>
 struct EnumNames<LeftOut> {
   static constexpr std::string_view kNames[] = {"models", "sources"};
 };
 
-/// A row that its own model's rows had no part in, or its own source's.
+/// A row forecast without its own model's rows, or its own source's.
 struct LeftOutRow {
   std::string id;
   double error = 0.0;  ///< forecast / measured - 1
@@ -305,26 +308,26 @@ struct Refit {
   FitPlan plan;
   std::vector<double> values;  ///< by constant
   std::vector<RefitSource> sources;
-  std::vector<LeftOutRow> left_out;  ///< empty where nothing was fitted
+  std::vector<LeftOutRow> left_out;  ///< empty if nothing was fitted
 };
 
-/// Minimises the mean over the sources of log(1 + (error / 0.04)²), a Cauchy loss: rows far off do not pull.
-/// Gauss-Newton: errors are linearised in the constants and the loss of the linear errors minimised, again until
-/// nothing moves. A model is its layers, width and heads, in whatever source; each model, or each source, is left out
-/// in turn, the constants fitted to the others by the last linearisation, and its rows forecast with these. Constants
-/// that touch none of the rows stay.
+/// Minimises the mean over the sources of log(1 + (error / 0.04)²), a Cauchy loss, which limits the influence of
+/// outliers. Gauss-Newton: errors are linearised in the constants, and the loss of the linear errors is minimised,
+/// repeatedly until nothing moves. A model is identified by its layers, width and heads, across sources. Each model, or
+/// each source, is left out in turn: the constants are fitted to the others with the last linearisation, and its rows
+/// are forecast with these. Constants that affect none of the rows keep their values.
 Refit refit(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file,
             LeftOut without_its = LeftOut::kModels);
 
-/// The catalogue's own constants on the rows that a plan would be fitted to.
+/// Errors of the catalogue's own constants on the rows that a plan would be fitted to.
 Refit residuals_of(const FitPlan& plan, const std::vector<PublishedFile>& files, const ReadFile& read_file);
 
 /// {"fits": [{"name", "constants": [{"entry", "figure", "unit", "shipped", "refitted", "at_bound"}],
 ///            "sources": [{"source", "rows", "models", "shipped", "refitted", "left_out"}]}]}; errors are fractions.
 std::string write_refits(const std::vector<Refit>& fits);
 
-/// calibrate/validation/residuals.json, as `flopcast validate --refit --format json` wrote it: what the constants of
-/// the catalogue leave on the rows that come with the program, and what they leave on models they were not fitted to.
+/// calibrate/validation/residuals.json, as `flopcast validate --refit --format json` wrote it: errors of the
+/// catalogue's constants on the rows that come with the program, and on models that they were not fitted to.
 std::vector<Refit> stored_refits();
 
 /// calibrate/validation/fits.json: which constants are fitted to which sources.

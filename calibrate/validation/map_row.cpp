@@ -27,7 +27,7 @@ MappedRow skipped(const std::string& reason) {
   return mapped;
 }
 
-// What a forecast cannot do without.
+// Fields that a forecast needs but the row lacks.
 std::vector<std::string> absent_fields(const PublishedRow& row) {
   std::vector<std::string> absent = row.missing;
   const auto need = [&absent](bool present, const char* name) {
@@ -57,17 +57,17 @@ nlohmann::json model_of(const PublishedRow& row, const std::string& words) {
                           {"tied_embeddings", gpt && !mentions(words, "untied")}};
   if (hidden % *row.heads != 0) model["head_dim"] = hidden / *row.heads;
   if (!gpt) model.update({{"gated_mlp", true}, {"norm", "rmsnorm"}, {"positions", "rotary"}, {"biases", false}});
-  // Composer's MPT leaves dropout out; Megatron's GPT has it.
+  // Composer's MPT has no dropout; Megatron's GPT does.
   if (mentions(words, "fsdp")) model["dropout"] = false;
   return model;
 }
 
-// Names of a schedule in publications, and ours. What 2401.10241 calls ZB-1p has the idle share of ZB-H1 in every row
-// of its Table 5; ZB-2p has less than ZB-H2: it is searched for.
+// Names of a schedule in publications, and flopcast's. ZB-1p of 2401.10241 has the idle share of ZB-H1 in every row of
+// its Table 5; ZB-2p has less than ZB-H2, so it is searched for.
 struct ScheduleRule {
   std::string_view phrase;
   const char* name;
-  int held_microbatches;  ///< limit on activations where the schedule is searched, in pipeline ranks; 0: none
+  int held_microbatches;  ///< limit on activations if the schedule is searched, in pipeline ranks; 0: none
 };
 constexpr std::array<ScheduleRule, 15> kScheduleRules = {{
     {"zb-1p", "zb-h1", 0},
@@ -87,7 +87,7 @@ constexpr std::array<ScheduleRule, 15> kScheduleRules = {{
     {"one-forward-one-backward", "1f1b", 0},
 }};
 
-// Words about the replicas alone leave the default of the layout.
+// Text that only describes the replicas leaves the layout's default.
 bool names_no_pipeline(const std::string& schedule) {
   return schedule.empty() || schedule.rfind("none", 0) == 0 || schedule.rfind("fsdp", 0) == 0;
 }
@@ -97,11 +97,11 @@ std::optional<ScheduleName> of_ours(const std::string& schedule) {
   try {
     return parse_schedule_name(schedule);
   } catch (const ConfigError&) {
-    return std::nullopt;  // a variant that it does not have
+    return std::nullopt;  // a variant that the schedule does not have
   }
 }
 
-// Whether the schedule is known.
+// Sets the schedule; returns false if it is unknown.
 bool set_schedule(const std::string& schedule, nlohmann::json& layout) {
   const int pp = layout.value("pp", 1);
   if (pp == 1 || names_no_pipeline(schedule)) return true;
@@ -148,7 +148,7 @@ nlohmann::json mapped_layout(const PublishedRow& row) {
                            {"sequence_parallel", row.sequence_parallel.value_or(false) && row.tp.value_or(1) > 1}};
   if (row.dp) {
     layout["dp"] = *row.dp;
-    // A batch that the source rounded: whole microbatches on every replica.
+    // The source rounded the batch: use whole microbatches on every replica.
     const double slice = static_cast<double>(*row.dp) * *row.micro_batch_size;
     layout["global_batch_size"] = static_cast<int>(std::max(1.0, std::round(*row.global_batch_size / slice)) * slice);
   }
@@ -160,7 +160,7 @@ nlohmann::json mapped_layout(const PublishedRow& row) {
     layout["data_parallel"] = "fsdp";
     layout["reshard_after_forward"] = zero == 3;
   } else if (zero > 0) {
-    // Pipelines sum gradients over all microbatches before they scatter them, whatever stage the source calls that.
+    // Pipelines sum gradients over all microbatches before they scatter them, whatever ZeRO stage the source names.
     constexpr int kGradients = 2;
     const bool summed = row.pp.value_or(1) > 1 && !row.scatters_each_microbatch.value_or(false);
     layout["zero"] = zero == kGradients && summed ? kGradients - 1 : zero;
@@ -189,7 +189,7 @@ MappedRow map_collective(const PublishedRow& row, const std::string& device) {
   return mapped;
 }
 
-// A name where an object stands already replaces the object's.
+// A name replaces the name of an existing object; an object extends an existing name.
 void complete_with(const nlohmann::json& more, nlohmann::json& job) {
   for (const auto& item : more.items()) {
     nlohmann::json& place = job[item.key()];
@@ -204,15 +204,15 @@ void complete_with(const nlohmann::json& more, nlohmann::json& job) {
   }
 }
 
-// Whether `job` has each value of `values`: they change nothing of it.
+// True if `job` has all of `values`, so that merging them changes nothing.
 bool has_values(const nlohmann::json& job, const nlohmann::json& values) {
   nlohmann::json patched = job;
   patched.merge_patch(values);
   return patched == job;
 }
 
-// A completion is for rows that say its words, and, where it tells, for jobs of these values ("of") and of so many
-// pieces of a pipeline ("stages").
+// True if the row contains the completion's phrases ("says") and, if these are given, the job has the values "of" and
+// "stages" pipeline chunks in total.
 bool is_for(const nlohmann::json& completion, const std::string& words, const nlohmann::json& job) {
   const auto says = [&words](const nlohmann::json& phrase) { return mentions(words, phrase.get<std::string>()); };
   if (!std::all_of(completion.at("says").begin(), completion.at("says").end(), says)) return false;
@@ -251,12 +251,12 @@ MappedRow map_row(const PublishedRow& row, const std::string& about) {
     return skipped(absent.empty() ? "the source marks it as incomplete"
                                   : fmt::format("not stated: {}", fmt::join(absent, ", ")));
   }
-  if (!device) return skipped(fmt::format("no device in the catalogue is \"{}\"", row.gpu));
+  if (!device) return skipped(fmt::format("the catalogue has no device \"{}\"", row.gpu));
   const std::string words = words_of(row, about);
   MappedRow mapped;
   nlohmann::json layout = mapped_layout(row);
   if (!row.layer_s && !set_schedule(row.schedule, layout))
-    return skipped(fmt::format("no schedule is known as \"{}\"", row.schedule));
+    return skipped(fmt::format("unknown schedule \"{}\"", row.schedule));
   set_stage_layers(row, words, layout);
   mapped.steps_overlap = runs_zero_bubble(row);
   mapped.memory_as_tools_show = mentions(words, "nvidia-smi");
@@ -274,9 +274,9 @@ MappedRow map_row(const PublishedRow& row, const std::string& about) {
 namespace {
 
 struct DeviceRule {
-  std::array<std::string_view, 2> words;  ///< all of them must appear
+  std::array<std::string_view, 2> words;  ///< all of them must occur
   const char* device;
-  const char* cluster;  ///< whose links a node of it has, where the row does not say
+  const char* cluster;  ///< cluster whose links a node has, if the row does not state them
 };
 constexpr std::array<DeviceRule, 15> kDeviceRules = {{
     {{"a100", "pcie"}, "a100-80g-pcie", "dgx-a100-80g"},
@@ -306,17 +306,17 @@ const DeviceRule* device_rule(const std::string& gpu) {
   return rule == kDeviceRules.end() || *rule->device == '\0' ? nullptr : rule;
 }
 
-// Network cards as the kinds of fabric that published clusters use them; rates per card where the row has none.
+// Network cards by the fabric names in publications; rates per card are used if the row has none.
 struct FabricRule {
   std::string_view word;
-  double gigabits;    ///< of a card; 0: the generation's
-  double efficiency;  ///< share that NCCL reaches; 0: the base cluster's
+  double gigabits;    ///< per card; 0: the generation's
+  double efficiency;  ///< fraction that NCCL reaches; 0: the base cluster's
 };
 constexpr std::array<FabricRule, 3> kFabricRules = {{
-    // One rank a card of Omni-Path, whose driver copies through the host: the data-parallel rings of Jean Zay reach
-    // less than half of it (fitted to the published BLOOM steps).
+    // One rank per Omni-Path card, whose driver copies through the host: the data-parallel rings of Jean Zay reach less
+    // than half of its rate (fitted to the published BLOOM steps).
     {"omni-path", 100.0, 0.45},
-    // RoCE of A100 nodes whose rate nobody states: 100 Gbit/s cards are the usual ones.
+    // RoCE of A100 nodes with an unpublished rate: 100 Gbit/s cards are the most common.
     {"rate not stated", 100.0, 0.7},
     {"efa", 100.0, 0.7},
 }};
@@ -372,7 +372,7 @@ void set_network(const PublishedRow& row, const std::string& device, int devices
 struct StackRule {
   std::string_view phrase;
   const char* stack;
-  bool cuts_model;  ///< has tensor and pipeline parallelism; a run with either is of another one if not
+  bool cuts_model;  ///< has tensor and pipeline parallelism; if not, a run with either uses another stack
 };
 constexpr std::array<StackRule, 8> kStackRules = {{
     {"transformerengine", "megatron-core", true},
@@ -385,14 +385,14 @@ constexpr std::array<StackRule, 8> kStackRules = {{
     {"pytorch", "pytorch-fsdp@2023-01", false},
 }};
 
-// The year of a preprint's number, arXiv:YYMM.NNNNN.
+// The year from the number of a preprint, arXiv:YYMM.NNNNN.
 std::optional<double> year_of(const std::string& citation) {
   return number_in(citation, R"(arxiv:\s*(\d\d)\d\d\.)", 1);
 }
 
 std::string stack_name(const PublishedRow& row, const std::string& about, const std::string& device) {
   if (runs_zero_bubble(row)) return "zero-bubble";
-  // What the row itself says comes before what its file says of all of them.
+  // Statements of the row take precedence over those about its whole file.
   const bool cut = row.tp.value_or(1) * row.pp.value_or(1) > 1;
   for (const bool of_row : {true, false}) {
     const std::string words = of_row ? words_of(row, "") : lower_case(about);
@@ -460,7 +460,7 @@ nlohmann::json cluster_of(const PublishedRow& row, const std::string& device, in
 nlohmann::json stack_of(const PublishedRow& row, const std::string& about) {
   nlohmann::json stack = {{"name", stack_name(row, about, device_of(row).value_or(""))}};
   set_properties(words_of(row, about), stack);
-  // The runtime that sends ahead is the one of zero-bubble schedules; others run Megatron's.
+  // Only zero-bubble schedules use the runtime that sends ahead; others use Megatron's.
   if (stack["name"] == "zero-bubble" && !runs_zero_bubble(row)) stack["blocking_sends"] = true;
   return stack;
 }

@@ -31,13 +31,13 @@ Entry<PublishedRow> count(std::string_view key) {
   return whole<Member>(key, 0, std::numeric_limits<int>::max(), "");
 }
 
-// A size of the model: at most a billion, so that products of a few stay numbers.
+// A size of the model: at most a billion, so that products of several sizes do not overflow.
 template <auto Member>
 Entry<PublishedRow> size(std::string_view key) {
   return whole<Member>(key, 1, 1'000'000'000, "");
 }
 
-// A key that is only read.
+// A key that is read but never written.
 Entry<PublishedRow> read_by(std::string_view key, FieldKind kind,
                             void (*read)(ObjectReader&, const FieldInfo&, PublishedRow&)) {
   return custom<PublishedRow>(key, kind, "", read, nullptr);
@@ -90,7 +90,7 @@ const RowFields& measured_fields() {
     constexpr double kShortest = 1e-9;  // seconds
     row.iteration_s = reader.amount(field.key);
     if (*row.iteration_s > 0.0 && *row.iteration_s < kShortest) {
-      reader.fail(field.key, fmt::format("{} s is no step's time", *row.iteration_s), "seconds");
+      reader.fail(field.key, fmt::format("{} s is not a plausible step time", *row.iteration_s), "seconds");
     }
   };
   static const RowFields fields = {read_by("iteration_s", FieldKind::kNumber, read_time),
@@ -118,9 +118,9 @@ void read_collective(ObjectReader& reader, const FieldInfo& field, PublishedRow&
 
 void read_missing(ObjectReader& reader, const FieldInfo& field, PublishedRow& row) {
   const nlohmann::json& list = *reader.find(field.key);
-  if (!list.is_array()) reader.fail(field.key, fmt::format("{} is no list", shown_value(list)), "");
+  if (!list.is_array()) reader.fail(field.key, fmt::format("{} is not a list", shown_value(list)), "");
   for (const nlohmann::json& item : list) {
-    if (!item.is_string()) reader.fail(field.key, fmt::format("{} is not a text", shown_value(item)), "");
+    if (!item.is_string()) reader.fail(field.key, fmt::format("{} is not a string", shown_value(item)), "");
     row.missing.push_back(item.get<std::string>());
   }
 }
@@ -148,7 +148,7 @@ const RowFields& row_fields() {
   return fields;
 }
 
-// {"columns": ["id", "model.layers"], "common": {…}, "rows": [["a", 24]]} as a list of whole rows.
+// Expands {"columns": ["id", "model.layers"], "common": {…}, "rows": [["a", 24]]} into a list of whole rows.
 nlohmann::json expanded_rows(const nlohmann::json& json, const std::string& file) {
   const nlohmann::json& rows = json.at("rows");
   if (!json.contains("columns")) return rows;
@@ -163,7 +163,7 @@ nlohmann::json expanded_rows(const nlohmann::json& json, const std::string& file
     nlohmann::json row = json.value("common", nlohmann::json::object());
     for (std::size_t column = 0; column < columns.size(); ++column) {
       const std::string& key = columns[column].get_ref<const std::string&>();
-      // Keys of a job are absent, not null.
+      // Job keys are absent, not null.
       const bool of_job = key.rfind("job.", 0) == 0 || key.rfind("software.", 0) == 0;
       if (of_job && rows[index][column].is_null()) continue;
       row[nlohmann::json::json_pointer(pointer_of(key))] = rows[index][column];
@@ -173,7 +173,7 @@ nlohmann::json expanded_rows(const nlohmann::json& json, const std::string& file
   return all;
 }
 
-// "notes.md line 917 (Rebalancing, 2022-02-28)": the document, and the place in it; empty without a line.
+// "notes.md line 917 (Rebalancing, 2022-02-28)": document and line number; empty without a line.
 struct Place {
   std::string document;
   int line = 0;
@@ -194,8 +194,8 @@ bool says_formats(const PublishedRow& row) {
          words.find("fp8") != std::string::npos;
 }
 
-// A log says how it trains where that changes. A row that does not say it was trained like the one above it in the same
-// document.
+// A log states its number formats when they change, so a row that states none uses those of the row above it in the
+// same document.
 void take_formats_over(std::vector<PublishedRow>& rows) {
   std::vector<std::pair<std::size_t, std::string>> notes;
   for (std::size_t index = 0; index < rows.size(); ++index) {
@@ -212,7 +212,7 @@ void take_formats_over(std::vector<PublishedRow>& rows) {
   for (const auto& [index, note] : notes) rows[index].note += "; as the row above: " + note;
 }
 
-// All texts of the file's "meta", one after the other.
+// All texts of the file's "meta", concatenated.
 std::string text_of(const nlohmann::json& meta) {
   std::string text;
   if (!meta.is_object()) return text;
@@ -226,7 +226,7 @@ std::string text_of(const nlohmann::json& meta) {
 
 PublishedFile read_published(const nlohmann::json& json, const std::string& source, const std::string& file) {
   if (!json.is_object() || !json.contains("rows") || !json.at("rows").is_array()) {
-    throw ConfigError({"rows", "is missing: this is no file of published measurements", file,
+    throw ConfigError({"rows", "is missing: this is not a file of published measurements", file,
                        R"(expected {"meta": {…}, "rows": [{"id": …, "hardware": …, "model": …, …}]})"});
   }
   PublishedFile published;
@@ -248,7 +248,7 @@ PublishedFile read_published(const nlohmann::json& json, const std::string& sour
 
 namespace {
 
-// The arXiv numbers that a citation names: "… arXiv:2401.10241 Tables 6,8".
+// The arXiv numbers in a citation: "… arXiv:2401.10241 Tables 6,8".
 std::set<std::string> publications_of(const PublishedRow& row) {
   static const std::regex number(R"(arxiv:\s*(\d{4}\.\d{4,5}))", std::regex::icase);
   std::set<std::string> all;
@@ -273,8 +273,8 @@ void mark_publications(std::vector<PublishedRow>& rows) {
   }
 }
 
-// Whether a GPT with this vocabulary and tied embeddings has as many parameters as the row says, to the digits it
-// gives.
+// True if a GPT with this vocabulary and tied embeddings has the number of parameters that the row states, to the given
+// digits.
 bool agrees(const PublishedRow& row, int vocabulary) {
   if (!row.billion_parameters || !row.layers || !row.hidden || !row.heads || !row.sequence_length) return true;
   if (!is_gpt(row) || row.note.find("untied") != std::string::npos) return true;
@@ -299,7 +299,7 @@ bool agrees(const PublishedRow& row, int vocabulary) {
   return std::round(counted * digits) == std::round(*row.billion_parameters * digits);
 }
 
-// Of one publication's rows.
+// Vocabulary for the rows of one publication.
 int vocabulary_of(const std::vector<PublishedRow*>& rows) {
   const auto stated = std::find_if(rows.begin(), rows.end(), [](const PublishedRow* row) { return row->vocab; });
   if (stated != rows.end()) return *(*stated)->vocab;
@@ -351,7 +351,7 @@ namespace {
 
 using Choices = std::vector<Completion>;
 
-// Each choice so far with each value of one more field.
+// Combines each choice so far with each value of one more field.
 template <auto Member, typename Value>
 void branch(Choices& choices, const std::string& name, const std::vector<Value>& values) {
   Choices all;
@@ -377,7 +377,7 @@ std::vector<int> micro_batches(const PublishedRow& row) {
 std::vector<int> chunk_counts(const PublishedRow& row) {
   std::vector<int> counts;
   const int stages = row.pp.value_or(1);
-  constexpr int kTables = 2;  // embedding and head, where they count as layers
+  constexpr int kTables = 2;  // embedding and head, which may count as layers
   for (int count = 2; count * stages <= *row.layers + kTables && stages > 1; ++count) {
     const int chunks = count * stages;
     if (*row.layers % chunks == 0 || (*row.layers + kTables) % chunks == 0) counts.push_back(count);

@@ -18,7 +18,7 @@ namespace flopcast {
 
 namespace {
 
-// An entry by its name or one of its releases, or by an object that names it.
+// True if the value refers to the entry by its name or one of its releases, directly or in an object with "name".
 bool names(const nlohmann::json& value, const std::string& entry) {
   const nlohmann::json name = value.is_object() ? value.value("name", nlohmann::json()) : value;
   return name.is_string() && (name == entry || name.get<std::string>().rfind(entry + "@", 0) == 0);
@@ -49,8 +49,8 @@ struct RefitRow {
   const PublishedRow* row = nullptr;
   MappedRow mapped;
   std::size_t source = 0;
-  int model = 0;  ///< of all sources together
-  int part = 0;   ///< that it is left out with: its model or its source
+  int model = 0;  ///< numbered over all sources together
+  int part = 0;   ///< the unit that it is left out with: its model or its source
 };
 
 nlohmann::json value_of(const FittedConstant& constant, double value) {
@@ -76,7 +76,7 @@ Values shipped_values(const FitPlan& plan) {
   return values;
 }
 
-// Rows with a measured step whose job at least one of the constants prices.
+// Rows with a measured step whose job uses at least one of the constants.
 std::vector<RefitRow> rows_of(const FitPlan& plan, const std::vector<PublishedFile>& files) {
   const std::vector<CatalogueChange> changes = changes_of(plan, shipped_values(plan));
   std::vector<RefitRow> rows;
@@ -95,7 +95,7 @@ std::vector<RefitRow> rows_of(const FitPlan& plan, const std::vector<PublishedFi
   return rows;
 }
 
-// Numbers the models from 0; those of several sources are one.
+// Numbers the models from 0; the same model in several sources counts once.
 int number_models(std::vector<RefitRow>& rows) {
   std::map<std::tuple<int, int, int>, int> known;
   for (RefitRow& row : rows) {
@@ -146,8 +146,8 @@ class Fitter {
     return near;
   }
 
-  // The best values near a linearisation without the rows of one model, or with all of them (kNone). By coordinates,
-  // each step halved when neither direction is better.
+  // The best values near a linearisation without the rows of one part, or with all rows (kNone). Coordinate descent; a
+  // step is halved if neither direction improves.
   Values minimise(const Linearised& near, int without) const {
     Values values = near.at;
     double best = linear_loss(near, values, without);
@@ -176,9 +176,9 @@ class Fitter {
  private:
   double range(std::size_t index) const { return plan_.constants[index].high - plan_.constants[index].low; }
 
-  // A linearisation says nothing of what is far from it.
+  // Limits values to where the linearisation is valid.
   double bounded(const Linearised& near, std::size_t index, double value) const {
-    constexpr double kTrusted = 0.2;  // of the range, to either side
+    constexpr double kTrusted = 0.2;  // of the range, in either direction
     const FittedConstant& constant = plan_.constants[index];
     const double reach = kTrusted * range(index);
     const double inside = std::clamp(value, near.at[index] - reach, near.at[index] + reach);
@@ -203,7 +203,7 @@ class Fitter {
     return near;
   }
 
-  // Half as far, and again, where the rows themselves do not agree that it is better.
+  // Halves the change, repeatedly, until the true errors confirm the improvement.
   Values improve(const Linearised& near) const {
     Values next = minimise(near, kNone);
     const double before = loss(near.errors, kNone);
@@ -349,7 +349,7 @@ Refit residuals_of(const FitPlan& plan, const std::vector<PublishedFile>& files,
 
 namespace {
 
-// Six digits say more than any of these figures knows, and keep a file of them readable.
+// Six digits exceed the precision of these figures and keep the file readable.
 double rounded_figure(double value) {
   constexpr double kDigits = 1e6;
   return std::round(value * kDigits) / kDigits;
