@@ -223,7 +223,7 @@ TEST(BadInput, FiguresThatNothingHas) {
   expect_refused({"validate", "--constants", "--svg", file("x.svg", "")}, {"--constants", "a table alone"});
   expect_refused({"validate", "--published", file("rows.json", R"({"rows": [{"id": "a", "source": "b", "job": {},
                    "measured": {"iteration_s": 1e-320}}]})")},
-                 {"iteration_s", "no step's time"});
+                 {"iteration_s", "is not a plausible step time"});
   expect_refused({"simulate", "--model", "gpt3-125m", "--cluster", "dgx-h100", "--gbs", "8", "--tokens", "1e-320"},
                  {"training.tokens", "less than one"});
   expect_refused({"network", "show", file("links.json", R"({"model": "gpt3-125m", "layout": {"global_batch_size": 8},

@@ -239,10 +239,10 @@ TEST(Compare, ReadsTheGapOutOfAMegatronLog) {
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_NE(result.standard_error.find(words), std::string::npos) << result.standard_error;
   };
-  refused("nothing of note\n", "no progress of a training");
-  refused(log_line(1, 60'000, 64), "no step behind the warm-up");
+  refused("nothing of note\n", "no training progress");
+  refused(log_line(1, 60'000, 64), "no steps after the warm-up");
   refused(log_line(1, 60'000, 32) + log_line(2, 9'000, 48), "the log has --gbs 32, 48");
-  refused("  world_size ... 8\n" + log, "the run had 8 ranks, the job has 64 devices");
+  refused("  world_size ... 8\n" + log, "the run had 8 ranks, but the job has 64 devices");
 }
 
 TEST(Compare, RefusesWhatMakesNoSense) {

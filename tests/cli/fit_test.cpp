@@ -55,7 +55,7 @@ class FitCommand : public testing::Test {
 TEST_F(FitCommand, RunsThatContradictAreTold) {
   const auto fitted = [this](const Json& rows) { return run_flopcast({"fit", file("rows.json", rows.dump())}); };
   const CommandResult twice = fitted({run_row("a", 1, 1, 14.9), run_row("b", 1, 1, 29.8)});
-  EXPECT_NE(twice.standard_error.find("'a' and 'b' are one job, and took 14.9 and 29.8 s"), std::string::npos)
+  EXPECT_NE(twice.standard_error.find("'a' and 'b' are the same job but took 14.9 and 29.8 s"), std::string::npos)
       << twice.standard_error;
   const CommandResult again = fitted({run_row("a", 1, 1, 14.9), run_row("b", 1, 1, 15.1)});
   EXPECT_EQ(again.standard_error.find("one job"), std::string::npos) << again.standard_error;

@@ -290,7 +290,7 @@ TEST_F(Run, FilesOfRunsWithWrongNumbersOfRanksAreRefused) {
   }
   const CommandResult asynchronous = compared("\"schedule\":\"1f1b\"", "\"schedule\":\"pipedream\"");
   EXPECT_EQ(asynchronous.exit_code, 2) << asynchronous.standard_error;
-  EXPECT_NE(asynchronous.standard_error.find("give --measured TIME"), std::string::npos) << asynchronous.standard_error;
+  EXPECT_NE(asynchronous.standard_error.find("pass --measured TIME"), std::string::npos) << asynchronous.standard_error;
 }
 
 TEST_F(Run, LossesOfSeveralRunsShareAFigure) {

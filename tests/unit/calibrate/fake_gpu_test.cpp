@@ -145,15 +145,15 @@ TEST(FakeGpu, CalibrationFindsWhatItIsMadeOf) {
     EXPECT_FALSE(device.contains("flash_forward_efficiency"));
     EXPECT_EQ(profile.curves.size(), 9u) << "p2p, and four collectives of two groups";
     ASSERT_EQ(profile.overlaps.size(), 4u);
-    EXPECT_EQ(profile.overlaps[0].what, "all_reduce, 8 ranks fp32 beside gemm");
+    EXPECT_EQ(profile.overlaps[0].what, "all_reduce, 8 ranks fp32 overlapped with gemm");
     EXPECT_NEAR(profile.overlaps[0].factor(8), 1.0 + FakeGpu::kCopySlowdown, 1e-3);
-    EXPECT_EQ(profile.overlaps[2].what, "gemm bf16 beside all_reduce");
+    EXPECT_EQ(profile.overlaps[2].what, "gemm bf16 overlapped with all_reduce");
     const OverlapLine& copy = profile.overlaps[1];
-    EXPECT_EQ(copy.what, "channel_copy beside gemm");
+    EXPECT_EQ(copy.what, "channel_copy overlapped with gemm");
     EXPECT_NEAR(copy.factor(2), 1.0 + FakeGpu::kCopySlowdown, 1e-3);
     EXPECT_NEAR(copy.factor(24), 1.0 + FakeGpu::kCopySlowdown, 1e-3);
     const OverlapLine& product = profile.overlaps[3];
-    EXPECT_EQ(product.what, "gemm bf16 beside channel_copy");
+    EXPECT_EQ(product.what, "gemm bf16 overlapped with channel_copy");
     EXPECT_NEAR(product.at_none, 1.0, 1e-3);
     EXPECT_NEAR(product.per_channel, FakeGpu::kComputeSlowdown, 1e-4);
     EXPECT_EQ(product.most_channels, few ? 24 : 32);
@@ -313,7 +313,7 @@ TEST(FakeGpu, OtherLibrariesDoNotGoOnWithAFile) {
     const MeasurementFile mixed(path, about(gpu));
     ADD_FAILURE() << "went on";
   } catch (const ConfigError& error) {
-    EXPECT_NE(error.diagnostic().problem.find("was measured with cublaslt 13.0.2, and here is 13.1.0"),
+    EXPECT_NE(error.diagnostic().problem.find("was measured with cublaslt 13.0.2, but this machine has 13.1.0"),
               std::string::npos)
         << error.what();
   }

@@ -169,9 +169,9 @@ TEST(MessageFit, RefusesWhatCannotBeFitted) {
   EXPECT_NE(refusal(line(1e-6, 1e-10, 1024, 4096)).find("only 3 sizes"), std::string::npos);
   std::vector<MessagePoint> points = line(1e-6, 1e-10, 1024, 1 << 24);
   points[3].seconds = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_NE(refusal(points).find("is no measurement"), std::string::npos);
+  EXPECT_NE(refusal(points).find("is not a valid measurement"), std::string::npos);
   points[3].seconds = 0;
-  EXPECT_NE(refusal(points).find("is no measurement"), std::string::npos);
+  EXPECT_NE(refusal(points).find("is not a valid measurement"), std::string::npos);
   std::vector<MessagePoint> falling = line(1e-6, 1e-10, 1024, 1 << 24);
   falling.back().seconds = falling[8].seconds / 2;
   EXPECT_NE(refusal(falling).find("times fall as sizes grow"), std::string::npos);
@@ -272,7 +272,7 @@ TEST(GemmFit, RefusesWhatCannotBeFitted) {
   for (GemmPoint& point : flat) point.seconds = 1e-6;
   EXPECT_NE(problem(flat).find("do not grow with the work"), std::string::npos);
   points[2].seconds = -1;
-  EXPECT_NE(problem(points).find("is no measurement"), std::string::npos);
+  EXPECT_NE(problem(points).find("is not a valid measurement"), std::string::npos);
 }
 
 std::vector<OverlapPoint> beside(double at_none, double per_channel, double noise = 0.0) {
@@ -315,7 +315,7 @@ TEST(OverlapFit, TellsWhatALineMisses) {
 TEST(OverlapFit, RefusesWhatCannotBe) {
   std::vector<OverlapPoint> points = beside(1.0, 0.01);
   points.resize(4);
-  EXPECT_THROW(fit_overlap("gemm", points), ConfigError) << "two numbers of channels";
+  EXPECT_THROW(fit_overlap("gemm", points), ConfigError) << "two channel counts";
   EXPECT_THROW(fit_overlap("gemm", beside(0.7, 0.0)), ConfigError) << "faster than alone";
   points = beside(1.0, 0.01);
   points[3].beside_s = std::nan("");

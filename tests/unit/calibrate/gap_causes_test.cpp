@@ -277,7 +277,7 @@ TEST(GapCauses, ARunOfAnotherPipelineIsRefused) {
       explain_gap(forecast(job_from(own_job(2)), no_files), evidence, no_files);
       FAIL();
     } catch (const ConfigError& error) {
-      EXPECT_EQ(error.diagnostic().problem, "the run has 4 ranks in the pipeline, the job 2");
+      EXPECT_EQ(error.diagnostic().problem, "the run has 4 pipeline ranks, but the job has 2");
     }
   }
 }

@@ -243,7 +243,7 @@ TEST(GpuMeasurement, FitsOfWhichNoFigureFollowsAreLeftOutWhereTheyRefuse) {
   EXPECT_EQ(notes[0].rfind("not fitted: loss: ", 0), 0u) << notes[0];
   EXPECT_EQ(notes[1].rfind("not fitted: optimizer_step (adam): ", 0), 0u) << notes[1];
   EXPECT_EQ(notes[2].rfind("not fitted: attention_forward (flopcast's own) fp32: ", 0), 0u) << notes[2];
-  EXPECT_EQ(notes[3].rfind("not fitted: channel_copy beside gemm: takes 0.80 of the time it takes alone; ", 0), 0u)
+  EXPECT_EQ(notes[3].rfind("not fitted: channel_copy overlapped with gemm: takes only 0.80 of its time alone; ", 0), 0u)
       << notes[3];
   EXPECT_TRUE(profile.overlaps.empty());
   EXPECT_EQ(fit_of(profile, "optimizer_step (adam)"), nullptr);

@@ -98,9 +98,9 @@ TEST(NcclTests, RowsAloneTellTheRanksByTheirBandwidths) {
   NcclTestsRequest request;
   request.kind = sample_of(CollectiveKind::kAllReduce);
   EXPECT_EQ(import(kNewRows, request).samples[0].key.ranks, 8);
-  EXPECT_NE(log_complaint(kNewRows).problem.find("which collective"), std::string::npos);
+  EXPECT_NE(log_complaint(kNewRows).problem.find("does not name the collective"), std::string::npos);
   request.kind = sample_of(CollectiveKind::kBroadcast);
-  EXPECT_NE(log_complaint(kNewRows, request).problem.find("how many ranks"), std::string::npos);
+  EXPECT_NE(log_complaint(kNewRows, request).problem.find("the number of ranks"), std::string::npos);
 }
 
 const char* const kReport =
@@ -142,7 +142,7 @@ TEST(NcclTests, ComplaintsTellTheLine) {
   EXPECT_EQ(log_complaint(garbled).where, "run.log:14");
   std::string moved = log;
   moved.replace(moved.find("35.00"), 5, "33.00");
-  EXPECT_NE(log_complaint(moved).problem.find("prints busbw 33"), std::string::npos);
+  EXPECT_NE(log_complaint(moved).problem.find("reports busbw 33"), std::string::npos);
   std::string wrong = log;
   wrong.replace(wrong.find("35.00      0"), 12, "35.00      7");
   EXPECT_NE(log_complaint(wrong).problem.find("7 elements"), std::string::npos);

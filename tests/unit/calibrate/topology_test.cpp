@@ -96,16 +96,17 @@ TEST(Topology, BehindPrefixesAndAlone) {
 
 TEST(Topology, ComplaintsTellTheLine) {
   const std::string text = kPairs;
-  EXPECT_EQ(topology_complaint(""), "topo.txt: holds no matrix of connections");
+  EXPECT_EQ(topology_complaint(""), "topo.txt: contains no connection matrix");
   EXPECT_NE(topology_complaint(text.substr(0, text.find("GPU3 SYS"))).find("the row of GPU3 is missing"),
             std::string::npos);
   EXPECT_EQ(topology_complaint(text.substr(0, text.size() - 12)).substr(0, 11), "topo.txt:5:");
   std::string lopsided = text;
   lopsided.replace(lopsided.find("NV12"), 4, "NV8 ");
-  EXPECT_NE(topology_complaint(lopsided).find("GPU0 to GPU1 is NV8, but NV12 the other way"), std::string::npos);
+  EXPECT_NE(topology_complaint(lopsided).find("GPU0 to GPU1 is NV8, but NV12 in the other direction"),
+            std::string::npos);
   std::string unknown = text;
   unknown.replace(unknown.find("SYS  SYS  0-7"), 3, "ABC");
-  EXPECT_NE(topology_complaint(unknown).find("\"ABC\" is no connection"), std::string::npos);
+  EXPECT_NE(topology_complaint(unknown).find("\"ABC\" is not a connection"), std::string::npos);
 }
 
 RC_GTEST_PROP(Topology, DamagedFilesAreRefusedOrRead, ()) {

@@ -121,8 +121,8 @@ TEST(Trace, TimeIsSplitByWork) {
   ASSERT_EQ(found.operators.size(), 3u);
   EXPECT_EQ(found.operators[0].name, "aten::addmm");
   ASSERT_EQ(found.notes.size(), 2u);
-  EXPECT_NE(found.notes[0].find("1 nccl kernels do not tell"), std::string::npos);
-  EXPECT_NE(found.notes[1].find("1 nccl kernels do not tell over how many nodes"), std::string::npos);
+  EXPECT_NE(found.notes[0].find("1 nccl kernels lack"), std::string::npos);
+  EXPECT_NE(found.notes[1].find("1 nccl kernels do not show how many nodes"), std::string::npos);
 }
 
 TEST(Trace, NodesFollowFromDevicesPerNode) {
@@ -139,16 +139,16 @@ TEST(Trace, ArraysOfEventsAreTracesToo) {
 TEST(Trace, ComplaintsTellThePlace) {
   EXPECT_NE(trace_complaint("").find("t.json, byte 1"), std::string::npos);
   EXPECT_NE(trace_complaint(trace().dump().substr(0, 500)).find("t.json, byte 501"), std::string::npos);
-  EXPECT_EQ(trace_complaint("{}"), "t.json: holds no traceEvents");
-  EXPECT_EQ(trace_complaint("7"), "t.json: 7 is no trace");
-  EXPECT_EQ(trace_complaint(R"({"traceEvents": 3})"), "t.json:/traceEvents: is no list");
-  EXPECT_EQ(trace_complaint(R"({"traceEvents": [{}, 3]})"), "t.json:/traceEvents/1: 3 is no event");
-  EXPECT_EQ(trace_complaint(R"({"traceEvents": []})"), "t.json: holds no kernels of a device");
+  EXPECT_EQ(trace_complaint("{}"), "t.json: contains no traceEvents");
+  EXPECT_EQ(trace_complaint("7"), "t.json: 7 is not a trace");
+  EXPECT_EQ(trace_complaint(R"({"traceEvents": 3})"), "t.json:/traceEvents: is not a list");
+  EXPECT_EQ(trace_complaint(R"({"traceEvents": [{}, 3]})"), "t.json:/traceEvents/1: 3 is not an event");
+  EXPECT_EQ(trace_complaint(R"({"traceEvents": []})"), "t.json: contains no device kernels");
   Json broken = trace();
   broken["traceEvents"][3]["dur"] = "ten";
-  EXPECT_EQ(trace_complaint(broken.dump()), "t.json:/traceEvents/3: a kernel whose \"dur\" is \"ten\"");
+  EXPECT_EQ(trace_complaint(broken.dump()), "t.json:/traceEvents/3: the kernel's \"dur\" is \"ten\"");
   broken["traceEvents"][3].erase("dur");
-  EXPECT_EQ(trace_complaint(broken.dump()), "t.json:/traceEvents/3: a kernel whose \"dur\" is missing");
+  EXPECT_EQ(trace_complaint(broken.dump()), "t.json:/traceEvents/3: the kernel's \"dur\" is missing");
   std::string deep(1000, '[');
   EXPECT_NE(trace_complaint(R"({"traceEvents": [{"args": )" + deep).find("nested too deeply"), std::string::npos);
 }

@@ -82,19 +82,19 @@ TEST(TrainingLog, AKilledJobsLastLineIsLeftOut) {
 
 TEST(TrainingLog, ComplaintsTellTheLine) {
   const std::string text = kMegatron;
-  EXPECT_NE(training_log_complaint("").find("holds no progress"), std::string::npos);
+  EXPECT_NE(training_log_complaint("").find("contains no training progress"), std::string::npos);
   const auto with = [&text](const std::string& from, const std::string& to) {
     std::string changed = text;
     changed.replace(changed.find(from), from.size(), to);
     return training_log_complaint(changed);
   };
   EXPECT_EQ(with("2000.0", "2,000.0"), "run.log:9: \"2,000.0\" of \"elapsed time per iteration (ms)\" is not a number");
-  EXPECT_EQ(with("(ms): 2000.0", "(min): 0.03"), "run.log:9: the elapsed time is cut off or has no unit");
+  EXPECT_EQ(with("(ms): 2000.0", "(min): 0.03"), "run.log:9: the elapsed time is truncated or has no unit");
   EXPECT_EQ(with("2000.0", "-5"), "run.log:9: the elapsed time is not above zero");
-  EXPECT_EQ(with("| global batch size:    64 |", "|"), "run.log:9: does not tell the global batch size");
-  EXPECT_NE(with("world_size ...", "world ...").find("how many ranks trained"), std::string::npos);
+  EXPECT_EQ(with("| global batch size:    64 |", "|"), "run.log:9: the global batch size is missing");
+  EXPECT_NE(with("world_size ...", "world ...").find("the number of ranks"), std::string::npos);
   EXPECT_NE(training_log_complaint(text.substr(0, text.find(" [2026-01-02 03:04:07]")))
-                .find("warm-up and skipped iterations alone"),
+                .find("only warm-up and skipped iterations"),
             std::string::npos);
 }
 

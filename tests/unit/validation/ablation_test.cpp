@@ -136,7 +136,7 @@ TEST(Ablation, ExpertsNeedTheirProductsAndTheirExchange) {
     lost[one.part] = one.without.mape - experts.whole.mape;
     RecordProperty(one.part, std::to_string(one.without.mape));
   }
-  EXPECT_GT(lost.at("products of experts"), 0.15);
+  EXPECT_GT(lost.at("GEMMs of experts"), 0.15);
   EXPECT_GT(lost.at("time on links, jobs with experts"), 0.05);
   EXPECT_GT(lost.at("dispatch and combine"), 0.03);
   EXPECT_GT(lost.at("permutations"), 0.005);

@@ -123,7 +123,7 @@ TEST(Mapping, AnUnknownScheduleIsSaidAndNotGuessed) {
   Json row = small_row();
   row["parallel"]["schedule"] = "clockwork";
   const MappedRow unknown = map_row(file_of(Json::array({row})).rows[0], "");
-  EXPECT_EQ(unknown.skip_reason, "no schedule is known as \"clockwork\"");
+  EXPECT_EQ(unknown.skip_reason, "unknown schedule \"clockwork\"");
   EXPECT_TRUE(unknown.job->is_null());
 }
 
@@ -153,7 +153,7 @@ TEST(Mapping, WhatIsMissingIsNamed) {
   row = small_row();
   row["hardware"]["gpu"] = "Abacus 9000";
   EXPECT_EQ(map_row(file_of(Json::array({row})).rows[0], "").skip_reason,
-            "no device in the catalogue is \"Abacus 9000\"");
+            "the catalogue has no device \"Abacus 9000\"");
 }
 
 TEST(Mapping, WrongTypesAreRefusedWithTheirPlace) {
