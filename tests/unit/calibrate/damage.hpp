@@ -6,7 +6,7 @@
 
 namespace flopcast {
 
-/// The text with one to six edits, as copying, cutting, mixing and disks make them.
+/// The text with one to six edits that mimic errors of copying, cutting, mixing and disks.
 inline std::string damaged(std::string text) {
   const int edits = *rc::gen::inRange(1, 7);
   for (int edit = 0; edit < edits; ++edit) {
@@ -23,10 +23,10 @@ inline std::string damaged(std::string text) {
       case 2:
         text[place] = static_cast<char>(*rc::gen::inRange(0, 256));
         break;
-      case 3:  // a piece twice
+      case 3:  // repeats a piece
         text.insert(place, text.substr(place / 2, length));
         break;
-      case 4:  // numbers become others: signs, exponents, too many digits
+      case 4:  // changes numbers: signs, exponents, too many digits
         text.insert(place, *rc::gen::elementOf(std::string("-+.eE9")) == '9' ? "99999999999999999999" : "-");
         break;
       default:

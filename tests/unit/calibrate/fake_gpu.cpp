@@ -34,7 +34,7 @@ class FakeGpu::Work : public QueuedWork {
     QueuedTime time;
     time.device_s = times * gpu_.seconds_of(key_) * factor;
     time.host_s = times * kDispatch * factor;
-    // What runs beside a product is a copy of 256 MiB, and the other way round one product of 0.2 ms.
+    // A GEMM overlaps with a copy of 256 MiB; anything else overlaps with a GEMM of 0.2 ms.
     constexpr double kCopied = 268435456.0;
     constexpr double kProduct = 2e-4;
     const double neighbour =

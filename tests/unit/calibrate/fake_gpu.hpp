@@ -9,24 +9,25 @@
 
 namespace flopcast {
 
-/// A GPU of known figures whose clock only moves when work is queued: an H200 by the catalogue with efficiencies of its
-/// own. Its products follow the forecast's own model, its kernels bytes over a rate; what runs beside something else is
-/// slowed by so much a channel.
+/// A GPU with known figures whose clock only advances when work is queued: the catalogue's H200 with its own
+/// efficiencies. Its GEMMs follow the forecast's model, its other kernels take bytes over a rate, and overlapped
+/// samples slow down in proportion to the channels.
 class FakeGpu : public MeasuredGpu {
  public:
   static constexpr double kGemmEfficiency = 0.55;
   static constexpr double kFp8Efficiency = 0.45;
   static constexpr double kTf32Efficiency = 0.62;
-  static constexpr double kMemory = 4.2e12;         ///< bytes a second of a copy
-  static constexpr double kMemoryEfficiency = 0.5;  ///< of that, norms and element-wise kernels
+  static constexpr double kMemory = 4.2e12;         ///< bytes per second of a copy
+  static constexpr double kMemoryEfficiency = 0.5;  ///< share of it for norms and element-wise kernels
   static constexpr double kLaunch = 2.2e-6;
   static constexpr double kDispatch = 3.1e-6;
   static constexpr double kHostRate = 52e9;
-  static constexpr double kAlpha = 9e-6;  ///< of messages
+  static constexpr double kAlpha = 9e-6;  ///< latency of messages
   static constexpr double kLink = 300e9;
-  static constexpr double kComputeSlowdown = 0.011;  ///< of a product, for each channel beside it
-  static constexpr double kCopySlowdown = 0.35;      ///< of a channel copy beside a product, whatever its channels
-  static constexpr double kChannelRate = 40e9;       ///< bytes a second of one channel
+  static constexpr double kComputeSlowdown = 0.011;  ///< of a GEMM, per overlapped channel
+  static constexpr double kCopySlowdown =
+      0.35;  ///< of a channel copy overlapped with a GEMM, for any number of channels
+  static constexpr double kChannelRate = 40e9;  ///< bytes per second and channel
 
   explicit FakeGpu(int gpus = 1);
 
@@ -37,15 +38,15 @@ class FakeGpu : public MeasuredGpu {
   std::function<double()> clock() const {
     return [this] { return now_; };
   }
-  /// The device that a forecast of this GPU would have to assume.
+  /// Device that a forecast of this GPU would have to assume.
   Device truth() const;
 
   GpuFacts facts_;
   double slowdown = 1.0;
-  int hiccup_every = 0;            ///< every so many batches one takes ten times as long
+  int hiccup_every = 0;            ///< one in this many batches takes ten times as long
   double costs_to_prepare = 1e-3;  ///< seconds
   std::set<std::string> refuses;   ///< samples, without their pass
-  bool uncovered = false;          ///< what runs beside something is always gone first
+  bool uncovered = false;          ///< overlapped work always ends too early
   int prepared = 0;
 
  private:

@@ -1,5 +1,5 @@
-// The whole calibration of a GPU whose clock only moves when work is queued: what is measured, in which order, and that
-// what is fitted is what the GPU is made of.
+// The whole calibration of a GPU whose clock only advances when work is queued: which samples are measured, in which
+// order, and that the fits recover the GPU's parameters.
 
 #include <gtest/gtest.h>
 
@@ -93,7 +93,7 @@ TEST(FakeGpu, TheSetNamesEverySampleTwiceAndTheImportantFirst) {
   EXPECT_LT(first(of(SampleKind::kNorm)), first([](const SampleKey& key) { return key.beside.has_value(); }));
   EXPECT_LT(first([](const SampleKey& key) { return key.beside.has_value(); }),
             first([](const SampleKey& key) { return key.dtype == "fp8"; }));
-  // Both passes of a group before the next group.
+  // Both passes of a group come before the next group.
   EXPECT_LT(first([](const SampleKey& key) { return key.pass == 2 && key.kind == SampleKind::kMemoryCopy; }),
             first(of(SampleKind::kNorm)));
 }
@@ -141,9 +141,9 @@ TEST(FakeGpu, CalibrationFindsWhatItIsMadeOf) {
     EXPECT_EQ(device.at("memory_bandwidth"), "4200GB/s");
     EXPECT_EQ(device.at("kernel_launch"), "2.2us");
     EXPECT_NEAR(std::stod(profile.cluster.at("host_bandwidth").get<std::string>()), FakeGpu::kHostRate / 1e9, 0.5);
-    // Our own attention is not what users train with: it is kept, and says nothing of theirs.
+    // Users do not train with flopcast's attention kernel: its fit is kept, but no figure follows.
     EXPECT_FALSE(device.contains("flash_forward_efficiency"));
-    EXPECT_EQ(profile.curves.size(), 9u) << "p2p, and four collectives of two groups";
+    EXPECT_EQ(profile.curves.size(), 9u) << "p2p, and four collectives for each of two groups";
     ASSERT_EQ(profile.overlaps.size(), 4u);
     EXPECT_EQ(profile.overlaps[0].what, "all_reduce, 8 ranks fp32 overlapped with gemm");
     EXPECT_NEAR(profile.overlaps[0].factor(8), 1.0 + FakeGpu::kCopySlowdown, 1e-3);
@@ -181,7 +181,7 @@ double step_time(const Job& job) {
       .result.iteration.time_s;
 }
 
-// From the clock of a GPU that runs one kernel at a time to a training step of eight of them.
+// From the clock of a GPU that runs one kernel at a time to a training step of eight GPUs.
 TEST(FakeGpu, ASmallTrainingStepIsForecastFromTheProfile) {
   for (const bool few : {true, false}) {
     FakeGpu gpu(8);
@@ -248,8 +248,8 @@ TEST(FakeGpu, TheBudgetIsKeptAndWhatIsLeftOutIsTheLeastImportant) {
   }
 }
 
-// Whatever sample it was stopped at, what is in the file in the end is the whole set, and nothing is measured twice.
-// However short the time was: what it sufficed for is fitted, and the rest is named.
+// Wherever the calibration is stopped, the file finally contains the whole set and no sample is measured twice. However
+// short the time is, whatever was measured is fitted and the rest is listed.
 TEST(FakeGpu, AProfileIsMadeOfWhatTheTimeSufficedFor) {
   FakeGpu whole(8);
   const std::size_t all = measured(whole, quick()).samples.size();
@@ -267,7 +267,7 @@ TEST(FakeGpu, AProfileIsMadeOfWhatTheTimeSufficedFor) {
     Measurement measurement = file.measurement();
     require_agreement(measurement, "");
     const std::vector<std::string> sentences = leave_out_small_groups(measurement);
-    constexpr std::size_t kFewest = 15;  // launches, the first pass of copies, six products
+    constexpr std::size_t kFewest = 15;  // launches, the first pass of copies, six GEMMs
     if (count < kFewest) {
       EXPECT_FALSE(sentences.empty()) << count;
       continue;
@@ -307,11 +307,11 @@ TEST(FakeGpu, OtherLibrariesDoNotGoOnWithAFile) {
   { const MeasurementFile begun(path, about(gpu)); }
   gpu.facts_.libraries["nccl"] = "2.28.3";
   EXPECT_EQ(MeasurementFile(path, about(gpu)).measurement().libraries.at("nccl"), "2.28.3")
-      << "it was not there before";
+      << "it was not in the file before";
   gpu.facts_.libraries["cublaslt"] = "13.1.0";
   try {
     const MeasurementFile mixed(path, about(gpu));
-    ADD_FAILURE() << "went on";
+    ADD_FAILURE() << "continued with the file";
   } catch (const ConfigError& error) {
     EXPECT_NE(error.diagnostic().problem.find("was measured with cublaslt 13.0.2, but this machine has 13.1.0"),
               std::string::npos)
@@ -328,7 +328,7 @@ TEST(FakeGpu, AFinishedCalibrationBeginsAnewAlsoWhereSamplesAreRefused) {
   for (int round = 0; round < 3; ++round) {
     const GpuOutcome outcome = measure_gpu(quick(), gpu, gpu.clock(), file, kSilent);
     EXPECT_EQ(outcome.measured, all) << round;
-    ASSERT_EQ(outcome.refused.size(), 1u) << "once, not for each pass";
+    ASSERT_EQ(outcome.refused.size(), 1u) << "reported once, not for each pass";
     EXPECT_EQ(outcome.refused.front(), "1 of gemm fp8: no algorithm");
     EXPECT_EQ(file.measurement().samples.size(), all);
   }
@@ -354,7 +354,7 @@ TEST(FakeGpu, WhatRunsBesideOutlastsTheBatchOrIsRefused) {
   const std::function<double()> still = [] { return 0.0; };
   EXPECT_THROW(measure_work(key, true, still, work), EnvironmentError);
   EXPECT_GT(work.most, 1000);
-  // The rest is measured all the same.
+  // The remaining samples are measured anyway.
   FakeGpu gpu;
   gpu.uncovered = true;
   MeasurementFile file("", about(gpu));
@@ -366,7 +366,7 @@ TEST(FakeGpu, WhatRunsBesideOutlastsTheBatchOrIsRefused) {
 }
 
 TEST(FakeGpu, TimesOfTheHostAreNoTimesOfTheGpu) {
-  // The host leads for so many repetitions; a batch of more is as slow as the host.
+  // The host is fast enough for a certain number of repetitions; a longer batch is as slow as the host.
   class Hurried : public QueuedWork {
    public:
     explicit Hurried(int most) : most_(most) {}
@@ -392,7 +392,7 @@ TEST(FakeGpu, TimesOfTheHostAreNoTimesOfTheGpu) {
   key = {};
   key.kind = SampleKind::kHostDispatch;
   for (const double seconds : measure_work(key, true, still, never).seconds) {
-    EXPECT_DOUBLE_EQ(seconds, 9e-6) << "the host's time is what is asked for";
+    EXPECT_DOUBLE_EQ(seconds, 9e-6) << "the sample is the host's time";
   }
 }
 

@@ -1,4 +1,5 @@
-// The whole calibration on a host whose clock only moves when work is done: what is fitted must be what it is made of.
+// The whole calibration on a host whose clock only advances when work is done: the fits must recover the host's
+// parameters.
 
 #include <gtest/gtest.h>
 
@@ -34,8 +35,8 @@ Device fake_core() {
 class FakeHost {
  public:
   double slowdown = 1.0;
-  double cache = 0.0;         ///< bytes that are copied ten times as fast
-  double hiccup_every = 0.0;  ///< every so many pieces of work one takes ten times as long
+  double cache = 0.0;         ///< sizes that are copied ten times as fast
+  double hiccup_every = 0.0;  ///< one in this many pieces of work takes ten times as long
 
   MeasuredHost host() {
     return {{[this] { return now_; }, [this] { return now_; }},
@@ -147,7 +148,7 @@ TEST(FakeHost, CalibrationFindsWhatItIsMadeOf) {
     set.quick = quick;
     set.ranks = {2, 4};
     const DeviceProfile profile = calibrated(fake, set);
-    EXPECT_EQ(profile.curves.size(), 7u) << "p2p and three collectives of two groups";
+    EXPECT_EQ(profile.curves.size(), 7u) << "p2p and three collectives for each of two groups";
     expect_truth(profile);
   }
 }
@@ -160,7 +161,7 @@ TEST(FakeHost, HiccupsDoNotMoveTheMedians) {
   expect_truth(calibrated(fake, set));
 }
 
-// The second pass runs on a machine that became slower: what was measured must not become a profile.
+// The second pass runs on a slower machine: the measurement must not become a profile.
 TEST(FakeHost, PassesThatDisagreeAreRefused) {
   for (const double slowdown : {1.05, 1.25}) {
     FakeHost fake;

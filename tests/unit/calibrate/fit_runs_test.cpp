@@ -1,4 +1,5 @@
-// Runs that our own forecasts stand for, of a device and software whose constants are known and not the catalogue's.
+// Runs simulated by flopcast's own forecasts, on a device and software whose constants are known and differ from the
+// catalogue's.
 
 #include "calibrate/runs/fit_runs.hpp"
 
@@ -35,7 +36,7 @@ Json own_job(int tp, int pp, int nodes, int batch = 64) {
           {"training", {{"stack", "nemo"}, {"sequence_length", 4096}, {"precision", "bf16"}}}};
 }
 
-// What a job takes on devices whose constants are `factor` times the catalogue's.
+// Step time of a job on devices with `constant` scaled by `factor` from the catalogue's value.
 double time_with(const Json& root, const std::string& constant, double factor) {
   Job job = read_job(root, Origins{});
   find_run_constant(constant)->scale(job, factor);
@@ -138,7 +139,7 @@ TEST(FitRuns, FindsASlowHost) {
   EXPECT_GT(found.value / found.catalogue, 1.25);
   EXPECT_EQ(fit.profile.stack->at("name"), "nemo");
   EXPECT_TRUE(fit.profile.stack->contains("host_time_per_kernel"));
-  // Of other software they say nothing.
+  // The fit does not apply to other software.
   Json other = runs[0].root;
   other["training"]["stack"] = "deepspeed";
   const Result result = forecast_with(fit, other);
@@ -161,7 +162,7 @@ TEST(FitRuns, TheProfileAndItsAnswersReadBack) {
   const std::string text = write_profile(fit.profile);
   const DeviceProfile again = read_device_profile(Json::parse(text), "training.profile", Origins{});
   EXPECT_EQ(write_profile(again), text);
-  // A result's own job gives that result again, its interval included.
+  // The job in a result reproduces that result, including its interval.
   Json root = own_job(2, 2, 2, 128);
   root["training"]["profile"] = Json::parse(text);
   const Json first = Json::parse(write_result(forecast(read_job(root, Origins{}), no_files)));
@@ -198,7 +199,7 @@ TEST(LearningCurve, ErrsLessWithMoreRuns) {
   EXPECT_THROW(learning_curve(runs, {6}, RunChoice::kRandom, 1, no_files), ConfigError);
 }
 
-// By hand: covariance {4, 1; 1, 9} times (1, 2) is (6, 19), and (1, 2) · (6, 19) = 44.
+// Worked out by hand: covariance {4, 1; 1, 9} times (1, 2) is (6, 19), and (1, 2) · (6, 19) = 44.
 TEST(Posterior, SpreadsFollowTheCovariance) {
   Posterior posterior;
   posterior.at = {0.0, 0.0};
@@ -208,8 +209,8 @@ TEST(Posterior, SpreadsFollowTheCovariance) {
   EXPECT_DOUBLE_EQ(posterior.spread(1), 3.0);
 }
 
-// Rows that lie on the prior's mean have no residuals: each of n weighs (4 + 1) / 4, and the noise is what the prior's
-// rows leave of the usual one, so the precision is 1 / spread² + n · 5/4 / noise².
+// Rows on the prior's mean have no residuals: each of n weighs (4 + 1) / 4, and the prior's rows determine the noise,
+// so the precision is 1 / spread² + n · 5/4 / noise².
 TEST(Posterior, RowsWithoutResidualsAddTheirPrecision) {
   RobustRows rows;
   rows.slopes.assign(2, {1.0});

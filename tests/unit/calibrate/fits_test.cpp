@@ -1,4 +1,4 @@
-// Fits against data whose truth is known: made with the model, then disturbed.
+// Fits of synthetic data with known parameters, with and without disturbance.
 
 #include <gtest/gtest.h>
 
@@ -43,14 +43,14 @@ TEST(Errors, QuantilesInterpolate) {
 TEST(NonNegative, HandComputed) {
   // x = 2 solves both rows.
   EXPECT_NEAR(solve_non_negative({{1.0}, {2.0}}, {2.0, 4.0}).at(0), 2.0, 1e-12);
-  // Unconstrained the second unknown would be -1; with it at zero, the first is the mean.
+  // Unconstrained, the second unknown would be -1; with it at zero, the first is the mean.
   const auto clipped = solve_non_negative({{1.0, 0.0}, {1.0, 1.0}}, {3.0, 2.0});
   EXPECT_NEAR(clipped[0], 2.5, 1e-12);
   EXPECT_EQ(clipped[1], 0.0);
-  // A term that is zero in every row tells nothing.
+  // A term that is zero in every row determines nothing.
   EXPECT_EQ(solve_non_negative({{0.0}}, {1.0}).at(0), 0.0);
   EXPECT_EQ(solve_non_negative({{0.0, 2.0}, {0.0, 2.0}}, {2.0, 2.0}), (std::vector<double>{0.0, 1.0}));
-  // Nothing but zero is right.
+  // Zero is the only feasible solution.
   EXPECT_EQ(solve_non_negative({{1.0}}, {-1.0}).at(0), 0.0);
 }
 
@@ -101,14 +101,14 @@ TEST(ProductFit, FindsPowers) {
       rows.push_back({{tokens, width}, 3e-9 * tokens * std::pow(width, 0.8)});
     }
   }
-  rows[5].measured *= 3.0;  // a row that says otherwise
+  rows[5].measured *= 3.0;  // an outlier
   const ProductFit fit(rows);
   const double expected = 3e-9 * 4096.0 * std::pow(512.0, 0.8);
   EXPECT_NEAR(fit.time({4096.0, 512.0}), expected, 0.1 * expected);
   EXPECT_THROW(ProductFit({{{1.0, 2.0}, 1.0}}), ConfigError);
   rows[0].factors[0] = 0.0;
   EXPECT_THROW(ProductFit{rows}, ConfigError);
-  // A factor that never varies is no obstacle.
+  // A factor that never varies must not prevent the fit.
   std::vector<ProductRow> plain;
   for (const double size : {1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0}) plain.push_back({{size, 7.0}, 1e-6 * size});
   EXPECT_NEAR(ProductFit(plain).time({24.0, 7.0}), 24e-6, 1e-8);
@@ -118,7 +118,7 @@ TEST(MessageCurve, NeverFalls) {
   const MessageCurve curve({{Bytes(0), Seconds(1), 1.0}, {Bytes(10), Seconds(2), 0.5}});
   EXPECT_DOUBLE_EQ(curve.time(Bytes(0)).value(), 1.0);
   EXPECT_DOUBLE_EQ(curve.time(Bytes(9)).value(), 10.0);
-  EXPECT_DOUBLE_EQ(curve.time(Bytes(10)).value(), 11.0);  // the second piece alone would say 7
+  EXPECT_DOUBLE_EQ(curve.time(Bytes(10)).value(), 11.0);  // the second segment alone would give 7
   EXPECT_DOUBLE_EQ(curve.time(Bytes(30)).value(), 17.0);
 }
 
@@ -185,7 +185,7 @@ TEST(MessageFit, RefusesTimesThatDoNotFollowTheSize) {
     points.push_back({bytes, 1e-5 + bytes * 1e-10});
   }
   EXPECT_EQ(refusal(points), "");
-  // Every fourth message met other traffic: outliers, which the curve passes by.
+  // Every fourth message is delayed by other traffic: outliers, which the curve ignores.
   std::vector<MessagePoint> disturbed = points;
   for (std::size_t index = 0; index < disturbed.size(); index += 4) disturbed[index].seconds *= 3.0;
   EXPECT_EQ(refusal(disturbed), "");
@@ -200,7 +200,7 @@ Device synthetic(const GemmKernel& kernel, int multiprocessors) {
   device.gemm_kernel = kernel;
   device.gemm_efficiency = 0.8;
   device.peak.fill(FlopsPerSecond(300e12));
-  // Slow enough that some products wait for it.
+  // Slow enough that some GEMMs are bound by it.
   device.memory_bandwidth = BytesPerSecond(0.5e12);
   device.kernel_launch = Seconds(4e-6);
   return device;
@@ -301,7 +301,7 @@ TEST(OverlapFit, FindsTheLineItWasMadeOf) {
   EXPECT_GT(noisy.left_out.largest, noisy.errors.largest);
 }
 
-// Waves of tiles add steps to the slowdown: the line misses them, and the errors say so.
+// Waves of tiles add steps to the slowdown, which a line cannot represent; the errors report it.
 TEST(OverlapFit, TellsWhatALineMisses) {
   std::vector<OverlapPoint> points;
   for (const int channels : {1, 2, 4, 8, 16, 32}) {

@@ -1,5 +1,5 @@
-// Ten faults planted into a run of known cause: the trace of a healthy run is written from its forecast, then disturbed
-// in one way.
+// Ten faults injected one at a time: the trace of a healthy run is written from its forecast and then disturbed in one
+// way.
 
 #include <gtest/gtest.h>
 
@@ -24,19 +24,19 @@ const char* const kGapJob = R"({"model": "llama3-8b", "cluster": {"name": "dgx-h
     "layout": {"tp": 2, "zero": 1, "sequence_parallel": true, "global_batch_size": 128},
     "training": {"stack": "nemo"}})";
 
-// What goes wrong on a rank.
+// A fault on one rank.
 struct Fault {
-  double compute = 1.0;           // kernels of computation take so many times as long
-  double messages = 1.0;          // and those of communication
-  bool overlaps = true;           // communication hides as forecast
-  double launch_gap = 0.0;        // of the step: idle before kernels that are launched late
-  double data_wait = 0.0;         // of the step
-  double memory_wait = 0.0;       // of the step: cudaMalloc and cudaFree
-  bool forwards_twice = false;    // the forward pass again before the backward one
-  double waits_for_others = 0.0;  // of the step: inside communication
+  double compute = 1.0;           // factor on the time of compute kernels
+  double messages = 1.0;          // factor on the time of communication kernels
+  bool overlaps = true;           // communication is hidden as forecast
+  double launch_gap = 0.0;        // share of the step: idle before kernels that are launched late
+  double data_wait = 0.0;         // share of the step
+  double memory_wait = 0.0;       // share of the step: cudaMalloc and cudaFree
+  bool forwards_twice = false;    // the forward pass runs again before the backward pass
+  double waits_for_others = 0.0;  // share of the step: inside communication
 };
 
-// A rank's trace, two steps, as torch.profiler writes it.
+// Writes the trace of one rank, two steps, like torch.profiler.
 class TraceWriter {
  public:
   TraceWriter(const Forecast& answer, const Fault& fault, int rank) : fault_(fault) {
@@ -194,7 +194,7 @@ TEST(GapCauses, Straggler) {
 TEST(GapCauses, Recompute) {
   EXPECT_EQ(found_in(on_all({.forwards_twice = true})), GapCause::kRecompute);
 }
-// Where no kernel is named by what it does, products of known shape tell slow devices from work done again.
+// If kernel names reveal nothing, GEMMs of known shape distinguish slow devices from recomputation.
 TEST(GapCauses, ProductsOfKnownShapeTellSlowFromAgain) {
   const Forecast answer = forecast(job_from(kGapJob), no_files);
   const ComputeModel model(answer.step.job.cluster.device, Precision::kBf16);
@@ -245,7 +245,7 @@ TEST(GapCauses, MemoryPressure) {
   EXPECT_EQ(found_in(on_all({.memory_wait = 0.3})), GapCause::kMemoryPressure);
 }
 
-// Runs of our own, tp 8 inside a node: their passes hold what tensor-parallel ranks send.
+// Runs of `flopcast run` with tp 8 inside a node: their passes include tensor-parallel communication.
 std::string own_job(int pp) {
   return R"({"model": "gpt3-13b", "cluster": {"name": "dgx-a100-80g", "nodes": 4},
       "layout": {"tp": 8, "pp": )" +
@@ -255,7 +255,7 @@ std::string own_job(int pp) {
 TEST(GapCauses, ASlowLinkBesideTensorParallelPasses) {
   const Forecast answer = forecast(job_from(own_job(4)), no_files);
   ASSERT_GT(answer.result.communication[Axis::kTensor].exposed_s, 0.1 * answer.result.iteration.time_s);
-  for (const double rate : {0.1, 0.05, 0.03}) {  // of the links between nodes
+  for (const double rate : {0.1, 0.05, 0.03}) {  // share of the inter-node links' rate
     Job slow = job_from(own_job(4));
     slow.cluster.nic_efficiency *= rate;
     const Forecast run = forecast(slow, no_files);
@@ -282,7 +282,7 @@ TEST(GapCauses, ARunOfAnotherPipelineIsRefused) {
   }
 }
 
-// Four stages of one device, the last of which has the head and so computes for longer.
+// Four stages of one device; the last one includes the head and therefore computes longer.
 TEST(GapCauses, AnUnevenStageIsNoStraggler) {
   const std::string job = R"({"model": {"layers": 8, "hidden": 1024, "heads": 16, "ffn": 4096, "vocab": 50304,
       "sequence_length": 1024}, "cluster": {"name": "dgx-h100", "nodes": 1},
@@ -307,12 +307,12 @@ TEST(GapCauses, AnUnevenStageIsNoStraggler) {
   std::sort(computes.begin(), computes.end());
   const double uneven = computes.back() - computes.front();
   ASSERT_GT(uneven, 0.1 * computes.front());
-  EXPECT_LT(straggles_for(), 0.2 * uneven) << "ranks in the order of the file";
+  EXPECT_LT(straggles_for(), 0.2 * uneven) << "ranks numbered in file order";
   evidence.traces.erase(evidence.traces.begin());
-  EXPECT_LT(straggles_for(), 0.2 * uneven) << "some ranks, and nobody knows which";
+  EXPECT_LT(straggles_for(), 0.2 * uneven) << "only some ranks, not identified";
 }
 
-// A log alone.
+// One line of a log.
 std::string log_line(int iteration, double seconds) {
   return " iteration " + std::to_string(iteration) +
          "/ 100 | elapsed time per iteration (ms): " + std::to_string(seconds * 1e3) +
@@ -373,7 +373,7 @@ TEST(GapCauses, EveryCauseIsListedWithItsCheck) {
     }
   }
   EXPECT_NEAR(total, 1.0, 1e-9);
-  // What it explains is the gap.
+  // The cause explains the whole gap.
   const Forecast answer = forecast(job_from(kGapJob), no_files);
   std::istringstream stream(TraceWriter(answer, {.messages = 4.0}, 0).text());
   const double gap = read_traced_rank(stream, "rank.json", 0.0).typical().time_s - answer.result.iteration.time_s;
@@ -412,14 +412,14 @@ TEST(TraceSteps, KernelsOverEndsCountOnBothSides) {
     root["traceEvents"].push_back({{"ph", "X"}, {"cat", category}, {"name", name}, {"ts", start}, {"dur", length}});
   };
   for (int step = 0; step < 4; ++step) add("user_annotation", "ProfilerStep#" + std::to_string(step), 100 * step, 100);
-  add("kernel", "ncclDevKernel_AllReduce", 50, 200);  // over steps 0, 1 and half of 2
+  add("kernel", "ncclDevKernel_AllReduce", 50, 200);  // spans steps 0, 1 and half of 2
   add("kernel", "gemm", 90, 20);
   add("kernel", "gemm", 210, 10);
   add("user_annotation", "dataloader", 120, 60);
   add("user_annotation", "dataloader", 260, 20);
   std::istringstream stream(root.dump());
   const TracedRank rank = read_traced_rank(stream, "t.json", 0.0);
-  ASSERT_EQ(rank.steps.size(), 3u) << "the last has no kernel";
+  ASSERT_EQ(rank.steps.size(), 3u) << "the last step has no kernel";
   const double communication[] = {50e-6, 100e-6, 50e-6};
   const double compute[] = {10e-6, 10e-6, 10e-6};
   for (std::size_t step = 0; step < 3; ++step) {

@@ -1,5 +1,5 @@
-// A measurement of a GPU with every kind of sample, made with known figures by a clock that never errs: what is read,
-// what is fitted, what is refused.
+// A synthetic measurement of a GPU with every kind of sample, made from known figures without noise: reading, fitting
+// and refusing it.
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -22,8 +22,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kLaunch = 4e-6;
-constexpr double kShare = 0.7;    // of the memory bandwidth
-constexpr double kForward = 0.5;  // of the peak
+constexpr double kShare = 0.7;    // share of the memory bandwidth
+constexpr double kForward = 0.5;  // share of the peak
 constexpr double kBackward = 0.4;
 constexpr double kHostRate = 50e9;
 
@@ -127,7 +127,7 @@ const ProfileFit* fit_of(const DeviceProfile& profile, const std::string& what) 
   return nullptr;
 }
 
-// A launch of 1 ns, which no kernel has, would be the price of every element-wise kernel of a forecast.
+// A fitted launch of 1 ns, which no real kernel has, would otherwise price every element-wise kernel of a forecast.
 TEST(GpuMeasurement, ALaunchThatProductsDoNotShowStaysTheCatalogues) {
   Device device = catalogued();
   Measurement measurement;
@@ -194,7 +194,7 @@ TEST(GpuMeasurement, TheFiguresItWasMadeWithAreFound) {
     EXPECT_LT(fit->median_error, 0.01) << what;
     EXPECT_LT(fit->left_out_median_error, 0.05) << what;
   }
-  // What ran beside something else moves nothing.
+  // Overlapped samples do not affect the curves.
   EXPECT_NEAR(profile.curves.at(0).curve.time(Bytes(1e9)).value(), 2e-5 + 1e-2, 1e-5);
 }
 
@@ -214,12 +214,12 @@ TEST(GpuMeasurement, ImpossibleKernelsAreRefused) {
   EXPECT_THROW(build_profile(measured_gpu(), request_for("")), ConfigError);
 }
 
-// Eight minutes of a GPU are not lost to a fit that no forecast needs.
+// A fit that no forecast needs must not discard eight minutes of GPU time.
 TEST(GpuMeasurement, FitsOfWhichNoFigureFollowsAreLeftOutWhereTheyRefuse) {
   Measurement measurement = measured_gpu();
   for (Sample& sample : measurement.samples) {
     if (sample.key.kind != SampleKind::kOptimizerStep && sample.key.kind != SampleKind::kLoss) continue;
-    for (double& second : sample.seconds) second = 1.0 / *sample.key.bytes;  // the larger, the faster
+    for (double& second : sample.seconds) second = 1.0 / *sample.key.bytes;  // faster with size
   }
   for (const int sequence : {1024, 2048, 4096, 8192}) {
     SampleKey key;
@@ -235,7 +235,7 @@ TEST(GpuMeasurement, FitsOfWhichNoFigureFollowsAreLeftOutWhereTheyRefuse) {
     copy.beside.reset();
     add(measurement, copy, 1e-2 / channels);
     copy.beside = SampleKind::kGemm;
-    add(measurement, copy, 0.8e-2 / channels);  // faster beside a product
+    add(measurement, copy, 0.8e-2 / channels);  // faster when overlapped with a GEMM
   }
   std::vector<std::string> notes;
   const DeviceProfile profile = build_profile(measurement, request_for("h200"), &notes);
@@ -247,7 +247,7 @@ TEST(GpuMeasurement, FitsOfWhichNoFigureFollowsAreLeftOutWhereTheyRefuse) {
       << notes[3];
   EXPECT_TRUE(profile.overlaps.empty());
   EXPECT_EQ(fit_of(profile, "optimizer_step (adam)"), nullptr);
-  // Adam has the other kernels' share then.
+  // Adam then uses the share of the other kernels.
   Json device = build_profile(measured_gpu(), request_for("h200")).cluster.at("device");
   EXPECT_EQ(device.erase("adam_efficiency"), 1u);
   EXPECT_EQ(profile.cluster.at("device"), device);
@@ -324,7 +324,7 @@ TEST(GpuMeasurement, ChannelsBelongToMessagesChannelCopiesAndNeighbours) {
   EXPECT_THROW(read_measurement(without, "m.json"), ConfigError);
 }
 
-// What the schema lets through is read, and what it does not is refused.
+// The schema accepts exactly what the reader accepts.
 TEST(GpuMeasurement, TheSchemaSaysWhatTheReaderSaysOfChannels) {
   const Json schema = Json::parse(read_text(project_folder() / "docs" / "schema" / "measurement-1.schema.json"));
   const auto agrees = [&schema](const Json& more) {
@@ -392,7 +392,7 @@ RC_GTEST_PROP(GpuMeasurement, DamagedFilesAreRefusedOrRead, ()) {
   static const std::string whole = write_measurement(measured_gpu());
   try {
     const DeviceProfile profile = build_profile(read_measurement(damaged(whole), "m.json"), request_for("h200"));
-    // What is written can be read.
+    // Written profiles can be read back.
     RC_ASSERT(write_profile(read_device_profile(Json::parse(write_profile(profile)), "", {})) ==
               write_profile(profile));
   } catch (const ConfigError&) {

@@ -1,4 +1,4 @@
-// The measuring code's structure; what it takes is the machine's business.
+// Tests the structure of the measuring code; its times depend on the machine.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Logs in every form that nccl-tests has printed, written here with known times.
+// Logs in every format that nccl-tests has printed, written here with known times.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// From a measurement made with known figures to a profile, and from the profile into a job.
+// From a measurement made with known figures to a profile, and from the profile to a job.
 
 #include <gtest/gtest.h>
 
@@ -115,7 +115,7 @@ TEST(DeviceProfile, MeasuredCurvesPriceTheirGroupsAndOthersOnTheSameLinks) {
   const Bytes bytes(5e6);
   EXPECT_NEAR(with.collective(CollectiveKind::kAllReduce, bytes, {4, 1, 4, 1}).value(), 2 * kAlpha + 3 * 5e6 / kLink,
               1e-6);
-  // The measured all-reduce is slower than the model's: so are the others.
+  // The measured all-reduce is slower than the model's, so other collectives become slower too.
   EXPECT_GT(with.collective(CollectiveKind::kAllReduce, bytes, {2, 1, 2, 1}),
             without.collective(CollectiveKind::kAllReduce, bytes, {2, 1, 2, 1}));
   EXPECT_GT(with.collective(CollectiveKind::kAllGather, bytes, {4, 1, 4, 1}),
@@ -132,7 +132,7 @@ TEST(DeviceProfile, GroupsThatShareCardsAreNotThoseThatWereMeasured) {
   cluster.curves.push_back({CollectiveKind::kAllReduce, 2, 2, MessageCurve({{Bytes(0), Seconds(1.0), 0.0}})});
   const CommunicationModel model(cluster);
   EXPECT_EQ(model.collective(CollectiveKind::kAllReduce, Bytes(1e6), {2, 2, 1, 1}).value(), 1.0);
-  // But their links are: what they took longer than the model, eight of them take as well.
+  // But their links are the same: the excess over the model applies to eight of them as well.
   const double shared = model.collective(CollectiveKind::kAllReduce, Bytes(1e6), {2, 2, 1, 8}).value();
   EXPECT_NEAR(shared, 1.0, 0.01);
 }
@@ -170,7 +170,7 @@ TEST(DeviceProfile, OverridesTheCatalogueAndIsOverridden) {
   EXPECT_TRUE(says(job, "gemm bf16 misses by 3.0 % in the median"));
 }
 
-// Pairs of links inside nodes of four, four cards; each curve ten times as slow as the model says.
+// Pairs of links inside nodes of four, four cards; each curve is ten times as slow as the model.
 Json profile_of_links() {
   return Json::parse(R"({"schema": "flopcast.profile/1", "name": "theirs", "source": "they", "confidence": "published",
     "cluster": {"device": {"name": "a100-80g"}},
@@ -192,12 +192,12 @@ TEST(DeviceProfile, CurvesOfAnotherFabricSayNothing) {
                        {"links", profile["measured_links"]["links"]},
                        {"nics_per_node", 4}};
   EXPECT_EQ(job_with(profile, theirs).cluster.curves.size(), 2u);
-  // The same links by pair, in another order and counted one by one.
+  // The same links, with pairs in another order and links counted one at a time.
   Json reordered = theirs;
   reordered["links"][0] = {{"one", 1}, {"other", 0}, {"links", 3}};
   reordered["links"].push_back({{"one", 0}, {"other", 1}});
   EXPECT_EQ(job_with(profile, reordered).cluster.curves.size(), 2u);
-  // Each fabric by itself: a switch inside the nodes, other cards between them.
+  // Either fabric may differ alone: a switch inside the nodes, or other cards between them.
   Json switched = theirs;
   switched.erase("links");
   const Job between = job_with(profile, switched);
@@ -213,18 +213,18 @@ TEST(DeviceProfile, CurvesOfAnotherFabricSayNothing) {
     ASSERT_EQ(inside.cluster.curves.size(), 1u) << key;
     EXPECT_EQ(inside.cluster.curves[0].nodes, 1) << key;
   }
-  // One's own measurements do not say on which links they were made: on those they are given for.
+  // The user's own measurements do not state their links: they apply to the links of the job that uses them.
   Json own = profile;
   own.erase("measured_links");
   EXPECT_EQ(job_with(own, "2xdgx-a100-80g").cluster.curves.size(), 2u);
-  // Nothing is left of a profile of messages: whoever gives it is told so.
+  // If nothing of a message profile applies, the user gets an error.
   const Diagnostic told = complaint(profile, "2xdgx-a100-80g");
   EXPECT_EQ(told.field, "training.profile");
   EXPECT_NE(told.problem.find("measured on links of Theirs, and cluster dgx-a100-80g has others"), std::string::npos);
   Json with_figures = profile;
   with_figures["cluster"]["device"]["gemm_efficiency"] = 0.7;
   EXPECT_TRUE(job_with(with_figures, "2xdgx-a100-80g").cluster.curves.empty());
-  // What a curve needs to be placed.
+  // Keys that are needed to decide where a curve applies.
   for (const char* key : {"name", "intra_bandwidth", "devices_per_node", "nics_per_node", "nic_bandwidth"}) {
     Json without = profile;
     without["measured_links"].erase(key);
@@ -250,14 +250,14 @@ TEST(DeviceProfile, ProductsTimedAloneRunAtWhatAStepSustains) {
   const Job job = job_with(profile, "dgx-a100-80g");
   EXPECT_DOUBLE_EQ(job.cluster.device.gemm_efficiency, 0.85 * kSustained);
   EXPECT_TRUE(says(job, "products on a100-80g reach 0.85 of the peak alone, and 0.93 of that rate in a training step"));
-  // Who says a key has the last word, of either.
+  // A figure that the job states takes precedence, whichever of the two it is.
   const auto with = [&profile](const Json& device) {
     return job_with(profile, {{"name", "dgx-a100-80g"}, {"device", device}}).cluster.device.gemm_efficiency;
   };
   EXPECT_DOUBLE_EQ(with({{"name", "a100-80g"}, {"gemm_efficiency", 0.6}}), 0.6);
   EXPECT_DOUBLE_EQ(with({{"name", "a100-80g"}, {"sustained_share", 0.5}}), 0.85 * 0.5);
   EXPECT_DOUBLE_EQ(with({{"name", "a100-80g"}, {"kernel_efficiency", 0.8}}), 0.8 * kSustained);
-  // Nobody has compared kernels and steps of an MI300X.
+  // The catalogue has no comparison of kernels and steps for MI300X.
   profile["cluster"]["device"]["name"] = "mi300x";
   profile["cluster"]["intra_bandwidth"] = "300GB/s";
   profile["cluster"]["nic_bandwidth"] = "50GB/s";

@@ -11,7 +11,7 @@
 namespace flopcast {
 namespace {
 
-// A DGX A100's head as NVIDIA's documents show it: NVSwitch, cards near their devices, one card for storage.
+// Head of a DGX A100's output as in NVIDIA's documents: NVSwitch, cards near their devices, one card for storage.
 const char* const kSwitched =
     "\t\033[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tNIC2\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\033[0m\n"
     "GPU0\t X \tNV12\tNV12\tNV12\tPXB\tSYS\tSYS\t48-63\t3\t\tN/A\n"
@@ -24,7 +24,7 @@ const char* const kSwitched =
     "\nLegend:\n\n  X    = Self\n  SYS  = Connection traversing PCIe as well as the SMP interconnect\n"
     "  NV#  = Connection traversing a bonded set of # NVLinks\n\nNIC Legend:\n\n  NIC0: mlx5_0\n";
 
-// Four devices joined directly, four links to each of the others; older drivers name the cards in the matrix.
+// Four devices connected directly, with four links to each of the others; older drivers name the cards in the matrix.
 const char* const kMesh =
     "        GPU0 GPU1 GPU2 GPU3 mlx5_0 CPU Affinity\n"
     "GPU0     X   NV4  NV4  NV4  SYS    0-15\n"

@@ -40,7 +40,7 @@ Json collective_event(const std::string& name, double in, double out, const std:
             {"Process Group Ranks", ranks}}}};
 }
 
-// One rank of two nodes of two devices.
+// One rank out of two nodes with two devices each.
 Json trace() {
   Json root = {{"schemaVersion", 1},
                {"hostname", "secret-host"},
@@ -50,7 +50,7 @@ Json trace() {
   Json& events = root["traceEvents"];
   events.push_back({{"ph", "M"}, {"name", "process_name"}, {"args", {{"name", "python"}}}});
   events.push_back(operator_event("aten::mm", 1, {{64, 32}, {32, 16}}, "c10::BFloat16"));
-  // A product may take several kernels; the trace need not be in order.
+  // A GEMM may take several kernels, and the trace need not be in order.
   events.push_back(kernel_event("splitK_reduce", 1, 2.5));
   events.push_back(kernel_event("ampere_bf16_s16816gemm", 1, 10.0));
   events.push_back(kernel_event("ampere_bf16_s16816gemm", 2, 20.0));
@@ -100,7 +100,7 @@ TEST(Trace, KernelsBecomeSamplesOfTheirOperators) {
             (std::vector<std::string>{"gemm 64x16x32 bf16", "p2p 600 B, 2 ranks bf16",
                                       "all_reduce 2000 B, 4 ranks on 2 nodes bf16", "all_gather 2000 B, 2 ranks bf16",
                                       "reduce_scatter 2000 B, 2 ranks on 2 nodes bf16"}));
-  // 12.5 us by two kernels of the first call, 20 us of the second.
+  // 12.5 us in two kernels for the first call, 20 us for the second.
   EXPECT_NEAR(found.measurement.samples[0].seconds.at(0), 12.5e-6, 1e-12);
   EXPECT_NEAR(found.measurement.samples[0].seconds.at(1), 20e-6, 1e-12);
   // The fastest quarter of five, rounded up.
@@ -113,7 +113,8 @@ TEST(Trace, TimeIsSplitByWork) {
   const Trace found = read(trace().dump());
   const auto time = [&found](TraceWork work) { return found.work[static_cast<std::size_t>(work)]; };
   EXPECT_NEAR(time(TraceWork::kProduct).seconds, 32.5e-6, 1e-12);
-  EXPECT_NEAR(time(TraceWork::kAttention).seconds, 30e-6, 1e-12) << "by its own name: no operator is told";
+  EXPECT_NEAR(time(TraceWork::kAttention).seconds, 30e-6, 1e-12)
+      << "classified by the kernel's name, because no operator is given";
   EXPECT_NEAR(time(TraceWork::kOther).seconds, 4e-6, 1e-12);
   EXPECT_NEAR(time(TraceWork::kCopy).seconds, 1.5e-6, 1e-12);
   EXPECT_EQ(time(TraceWork::kCommunication).kernels, 10);
@@ -129,7 +130,7 @@ TEST(Trace, NodesFollowFromDevicesPerNode) {
   EXPECT_EQ(names(read(trace().dump(), {4})).at(2), "all_reduce 2000 B, 4 ranks bf16");
   Json unlisted = trace();
   unlisted.erase("deviceProperties");
-  EXPECT_EQ(read(unlisted.dump()).measurement.samples.size(), 1u) << "the product alone";
+  EXPECT_EQ(read(unlisted.dump()).measurement.samples.size(), 1u) << "only the GEMM";
 }
 
 TEST(Trace, ArraysOfEventsAreTracesToo) {
@@ -153,7 +154,7 @@ TEST(Trace, ComplaintsTellThePlace) {
   EXPECT_NE(trace_complaint(R"({"traceEvents": [{"args": )" + deep).find("nested too deeply"), std::string::npos);
 }
 
-// A stream that makes its events up as it is read: a gigabyte of them must not be held.
+// Generates events while it is read: a gigabyte of them must never be in memory.
 class EndlessEvents : public std::streambuf {
  public:
   explicit EndlessEvents(int events) : left_(events) {}
@@ -204,7 +205,7 @@ RC_GTEST_PROP(Trace, DamagedTracesAreRefusedOrRead, ()) {
     for (const Sample& sample : found.measurement.samples) {
       for (const double second : sample.seconds) RC_ASSERT(second > 0.0);
     }
-    // What was read can be written and read again.
+    // A trace that is read can be written and read again.
     if (!found.measurement.samples.empty()) read_measurement(write_measurement(found.measurement), "m.json");
   } catch (const ConfigError&) {
   }

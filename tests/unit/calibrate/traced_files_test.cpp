@@ -1,4 +1,4 @@
-// Traces that are not Kineto's: Chakra, Nsight Systems and our own, by hand and round trip.
+// Traces in formats other than Kineto: Chakra, Nsight Systems and flopcast's own, hand-written and round trip.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ TEST(ChakraSteps, WhatIsWrittenIsReadAgain) {
     ASSERT_EQ(rank.steps.size(), 1u);
     const TracedStep& step = rank.steps.front();
     compute += step.compute_s / devices;
-    // Nothing overlaps and nothing waits in a chain.
+    // In a chain, nothing overlaps and nothing waits.
     EXPECT_NEAR(step.communication_s, step.exposed_s, 1e-9);
     EXPECT_NEAR(step.time_s, step.compute_s + step.exposed_s, 1e-9);
     messages += step.collectives.at("p2p").seconds / devices;
@@ -60,9 +60,9 @@ TEST(ChakraSteps, WhatIsWrittenIsReadAgain) {
         (step.collectives.at("all_gather").seconds + step.collectives.at("reduce_scatter").seconds) / devices;
   }
   EXPECT_NEAR(compute, result.breakdown.compute_s + result.breakdown.optimizer_s, 1e-3 * compute);
-  // Both ends count a message of the forecast.
+  // A forecast message counts at both ends.
   EXPECT_NEAR(2.0 * messages, result.communication[Axis::kPipeline].total_s, 0.01 * messages);
-  double data = 0.0;  // of four pipeline ranks
+  double data = 0.0;  // sum over four pipeline ranks
   for (const FlushCosts& flush : answer.step.costs.ranks) {
     data += (flush.gradient_reduction + flush.parameter_gather).value() / 4.0;
   }
@@ -70,7 +70,7 @@ TEST(ChakraSteps, WhatIsWrittenIsReadAgain) {
   EXPECT_NEAR(collectives, result.breakdown.tp_comm_s + data, 0.01 * collectives);
 }
 
-// Messages of protobuf.
+// Helpers that write protobuf messages.
 std::string varint(std::uint64_t value) {
   std::string bytes;
   for (; value >= 128; value /= 128) bytes += static_cast<char>(value % 128 + 128);
@@ -120,7 +120,7 @@ std::string chakra_of(const std::vector<Node>& nodes) {
 }
 
 TEST(ChakraSteps, NodesWithTheirTimes) {
-  // Two steps of 1000 us: a batch of 100, computation of 600, a collective of 400 half of which is hidden.
+  // Two steps of 1000 us: a batch of 100, computation of 600, and a collective of 400, half of which is hidden.
   std::vector<Node> nodes;
   for (std::uint64_t step = 0; step < 2; ++step) {
     const std::uint64_t begin = 1'000'000 + 1000 * step;
@@ -146,7 +146,7 @@ TEST(ChakraSteps, NodesWithTheirTimes) {
 }
 
 TEST(ChakraSteps, WithoutStartsDependenciesTellThem) {
-  // 2 and 3 side by side behind 1; 4 waits for both: 100 + max(300, 200) + 50.
+  // 2 and 3 run in parallel after 1; 4 waits for both: 100 + max(300, 200) + 50.
   const std::string text = chakra_of({{4, "d", 4, 0, 50, false, {2, 3}, false},
                                       {1, "a", 4, 0, 100},
                                       {2, "b", 4, 0, 300, false, {1, 99}},
@@ -159,7 +159,7 @@ TEST(ChakraSteps, WithoutStartsDependenciesTellThem) {
   EXPECT_THROW(chakra_rank(chakra_of({{1, "a", 4, 0, 5, false, {2}}, {2, "b", 4, 0, 5, false, {1}}})), ConfigError);
 }
 
-// Metadata as MLCommons' converter of PyTorch's traces writes it: attributes, and no version.
+// Metadata as written by MLCommons' converter of PyTorch traces: attributes, but no version.
 std::string converters_metadata(std::size_t padding) {
   constexpr int kText = 29;
   constexpr int kWhole = 9;
@@ -186,14 +186,14 @@ TEST(ChakraSteps, ConvertersTellNoVersionAndCountFrom1970) {
     EXPECT_NEAR(step.compute_s, 600e-6, 1e-12);
     EXPECT_NEAR(step.exposed_s, 200e-6, 1e-12);
   }
-  // A node that tells no start begins with the first of the others.
+  // A node without a start begins with the first of the others.
   const std::string text = converted_of({{1, "loader", 9, 0, 50, true}, {2, "gemm", 4, kNow, 600}}, 0);
   EXPECT_NEAR(idle_for(chakra_rank(text).steps.at(0), IdleCause::kData), 0.0, 1e-12);
   EXPECT_NEAR(chakra_rank(text).steps.at(0).time_s, 600e-6, 1e-12);
   EXPECT_EQ(chakra_rank(text, "llama.3.et.gz").rank, 3);
-  // A node where the metadata should be, its first field being the name.
+  // A node in place of the metadata, whose first field is the name.
   EXPECT_THROW(chakra_rank(framed(bytes_field(2, "gemm") + number(3, 4) + number(7, 5)) + text), ConfigError);
-  EXPECT_THROW(chakra_rank(text + framed("")), ConfigError) << "no node";
+  EXPECT_THROW(chakra_rank(text + framed("")), ConfigError) << "an empty message is not a node";
 }
 
 TEST(ChakraSteps, WhatIsNoneIsRefused) {
@@ -204,7 +204,7 @@ TEST(ChakraSteps, WhatIsNoneIsRefused) {
         chakra_of({{1, "never", 4, ~std::uint64_t{0}, 1}}), std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8)}) {
     EXPECT_THROW(chakra_rank(text), ConfigError) << text;
   }
-  // Cut or damaged anywhere: refused, or read as what is left.
+  // Truncated or damaged anywhere: the file is refused, or its remainder is read.
   std::mt19937 random(1);
   for (std::size_t length = 0; length < whole.size(); ++length) {
     std::string text = whole.substr(0, length);
@@ -253,7 +253,7 @@ TEST_F(TracedFile, ATraceOfOurOwnShowsWhatTheForecastHas) {
     EXPECT_NEAR(step.time_s, answer.result.iteration.time_s, 1e-6);
     EXPECT_NEAR(step.compute_s, busy, 1e-6);
     EXPECT_NEAR(step.forward_s, forward, 1e-6);
-    // Idle as in a bubble: nobody was late.
+    // Idle time is that of the bubble: no launch was late.
     EXPECT_NEAR(step.idle_by_cause_s[kNoneOf], step.idle_s, 1e-3 * step.time_s);
   }
 }
@@ -271,7 +271,7 @@ TEST_F(TracedFile, FormatsAreToldApart) {
     EXPECT_EQ(format_of(converters_metadata(padding)), TraceFormat::kChakra) << padding;
   }
   EXPECT_EQ(format_of("\xef\xbb\xbf{\n \"traceEvents\": []}"), TraceFormat::kKineto);
-  // A first message of 123 bytes begins as JSON does.
+  // A first message of 123 bytes begins like JSON.
   EXPECT_EQ(format_of("{\n\x05"
                       "0.0.4"),
             TraceFormat::kChakra);
@@ -289,10 +289,10 @@ TEST_F(TracedFile, FormatsAreToldApart) {
 
 #ifdef FLOPCAST_HAS_SQLITE
 
-// An export as nsys writes it, the columns that are always there.
+// An export as written by nsys, with the columns that always exist.
 class NsightSteps : public TracedFile {
  protected:
-  static constexpr std::int64_t kProcess = std::int64_t{0x1000012} << 24U;  // a machine, a process
+  static constexpr std::int64_t kProcess = std::int64_t{0x1000012} << 24U;  // machine and process
   static constexpr std::int64_t kThread = kProcess | 77;
 
   void SetUp() override {
@@ -333,7 +333,7 @@ class NsightSteps : public TracedFile {
     run(fmt::format("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES ({}000, {}000, 0, {}, {}, {}, 0, NULL)", start, end,
                     thread, ++correlation_, text_id(name)));
   }
-  // Launched by the last call.
+  // The kernel is launched by the last call.
   void kernel(const std::string& name, int start, int end, int device = 0) {
     const int id = text_id(name);
     run(fmt::format(
@@ -387,7 +387,8 @@ TEST_F(NsightSteps, FiguresByHand) {
   EXPECT_NEAR(step.idle_s, 450e-6, 1e-12);
   EXPECT_NEAR(idle_for(step, IdleCause::kData), 100e-6, 1e-12);
   EXPECT_NEAR(idle_for(step, IdleCause::kMemory), 60e-6, 1e-12);
-  // Before the copy what memory leaves, 90; before the product; and up to the next step, whose first call is late too.
+  // Late launches: 90 before the copy, after subtracting memory calls; before the GEMM; and up to the next step, whose
+  // first call is late too.
   EXPECT_NEAR(idle_for(step, IdleCause::kLaunch), 290e-6, 1e-12);
   EXPECT_EQ(step.work[static_cast<std::size_t>(TraceWork::kCopy)].kernels, 1);
   EXPECT_EQ(step.collectives.at("all_reduce").kernels, 1);
@@ -422,13 +423,13 @@ TEST_F(NsightSteps, ATextOfManyRowsCountsOnce) {
   const TracedStep step = read_traced_file(path_, 0.0).at(0).typical();
   EXPECT_EQ(step.collectives.at("all_reduce").kernels, 1);
   EXPECT_NEAR(step.compute_s, 0.0, 1e-12);
-  // A long name is known by its beginning.
+  // A long name is recognised by its beginning.
   run("UPDATE StringIds SET value = value || printf('%.*c', 100000, 'x')");
   EXPECT_EQ(read_traced_file(path_, 0.0).at(0).typical().collectives.at("all_reduce").kernels, 1);
 }
 
 TEST_F(NsightSteps, RangesOfOurOwnRunsAreItsSteps) {
-  // Two ranks as threads of one process on one GPU, calibrated before and after.
+  // Two ranks as threads of one process on one GPU, with calibrations before and after.
   for (int rank = 0; rank < 2; ++rank) {
     const std::int64_t thread = kThread + rank;
     int at = 10 * rank;

@@ -11,7 +11,7 @@
 namespace flopcast {
 namespace {
 
-// Today's form, with the list of arguments, a batch size that ramps up, an overflow and a restart.
+// Current format, with the list of arguments, a batch size that ramps up, an overflow and a restart.
 const char* const kMegatron =
     "using world size: 16, data-parallel size: 2, tensor-model-parallel size: 8\n"
     "------------------------ arguments ------------------------\n"
@@ -51,7 +51,7 @@ TEST(TrainingLog, StepsByBatchSizeWithoutWarmUp) {
   EXPECT_EQ(log.ranks, 16);
   EXPECT_EQ(log.arguments.at("micro_batch_size"), "1");
   EXPECT_DOUBLE_EQ(*log.steps[1].tflops_per_gpu, 120.1);
-  EXPECT_TRUE(log.steps[4].warm_up) << "iteration 4 came again";
+  EXPECT_TRUE(log.steps[4].warm_up) << "iteration 4 was repeated";
   const Measurement measurement = measurement_of(log, "run.log", std::nullopt);
   ASSERT_EQ(measurement.samples.size(), 2u);
   EXPECT_EQ(measurement.samples[0].key.text(), "training_step of 32 sequences, 16 ranks, pass 1");
@@ -68,7 +68,7 @@ TEST(TrainingLog, OlderFormsAndRepeatedLines) {
   std::string next = line;
   next.replace(next.find("10/"), 3, "11/");
   const TrainingLog log = read_training_log(line + line + next, "run.log");
-  EXPECT_EQ(log.steps.size(), 2u) << "two ranks printed the first";
+  EXPECT_EQ(log.steps.size(), 2u) << "two ranks printed the first step";
   EXPECT_DOUBLE_EQ(*log.steps[1].tflops_per_gpu, 148.5);
   const Measurement measurement = measurement_of(log, "run.log", 384);
   EXPECT_EQ(measurement.samples.at(0).key.ranks, 384);
@@ -118,7 +118,7 @@ double median_of_log(const std::string& text, const Job& job) {
 }
 
 TEST(OtherLogs, OfSixProgramsAreRead) {
-  const Job job = job_of_batch(128, 1);  // of 8 GPUs, 8,192 tokens a sample
+  const Job job = job_of_batch(128, 1);  // on 8 GPUs, 8,192 tokens per sample
   EXPECT_DOUBLE_EQ(
       median_of_log(
           "Epoch 0: :   1%| | 1/100 [00:40, reduced_train_loss=10.9, global_step=0.000, consumed_samples=128.0, "

@@ -1,4 +1,4 @@
-// Runs that go exactly as simulated, instead of real ones: what their calibration and their timelines must tell.
+// Runs that behave exactly as simulated: their calibrations and timelines must reproduce the forecast.
 #include "calibrate/verdict/verdict.hpp"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ Forecast job_of(const std::string& schedule) {
                   no_files);
 }
 
-// Uneven stages, and transfers that matter.
+// Uneven stages, and transfers that take noticeable time.
 StepTimes true_times(const Program& program) {
   StepTimes times;
   for (int stage = 0; stage < program.stage_count(); ++stage) {
@@ -42,7 +42,7 @@ StepTimes true_times(const Program& program) {
   return times;
 }
 
-// Each rank on its own: its actions one behind the other, a tenth of a millisecond apart, and its optimizer.
+// Each rank alone: its actions in sequence, a tenth of a millisecond apart, and its optimizer.
 Timeline calibration_of(const Program& program, const StepTimes& times, Ticks gap) {
   Timeline timeline;
   for (std::size_t rank = 0; rank < program.ranks.size(); ++rank) {
@@ -77,7 +77,7 @@ Timeline calibration_of(const Program& program, const StepTimes& times, Ticks ga
   return timeline;
 }
 
-// What flopcast-run would have written of a run of `steps` steps that take exactly `times`.
+// The measurement that flopcast-run would write for `steps` steps that take exactly `times`.
 MeasuredRun run_of(const Forecast& job, const StepTimes& times, int steps) {
   MeasuredRun run;
   run.backend = "threads";
@@ -104,7 +104,7 @@ MeasuredRun run_of(const Forecast& job, const StepTimes& times, int steps) {
   return run;
 }
 
-// The figure may travel without the notes.
+// The figure may be shown without the notes.
 TEST(RunComparison, SaysWhereRanksShareAGpu) {
   const Forecast job = job_of("1f1b");
   MeasuredRun run = run_of(job, true_times(job.step.program), 3);
@@ -131,14 +131,14 @@ TEST_P(Schedules, ARunThatGoesAsCalibratedIsForecastExactly) {
   EXPECT_EQ(comparison.step_seconds.size(), job.step.program.asynchronous ? 4U : 5U);
   EXPECT_EQ(comparison.losses, std::vector<double>(6, 2.0));
   EXPECT_FALSE(comparison.disturbance.any);
-  // The replay knows no transfers.
+  // The replay has no transfers.
   EXPECT_LT(comparison.replay.result.iteration.time_s, measured);
 }
 
 INSTANTIATE_TEST_SUITE_P(Synchronous, Schedules, testing::Values("gpipe", "1f1b", "interleaved:2"));
 INSTANTIATE_TEST_SUITE_P(Asynchronous, Schedules, testing::Values("pipedream-2bw"));
 
-// Computing ranks run the halves of a pair one by one, sleeping ones together.
+// Ranks that compute run the halves of a pair one after the other; ranks that sleep run them together.
 TEST(RunComparison, PairsAreForecastAsTheyRun) {
   const Forecast job = job_of("dualpipev");
   const StepTimes times = true_times(job.step.program);
@@ -164,7 +164,7 @@ TEST(RunComparison, ASteadyStepLeavesFillingAndDrainingOut) {
   const Forecast job = job_of("pipedream-2bw");
   const StepTimes times = true_times(job.step.program);
   const RunComparison comparison = compare_run(job, job.result, run_of(job, times, 6), TimesFrom::kCalibration);
-  // Two microbatches are in flight, and one goes there and back in 4 + 2 + 5 + 8 + 3 + 9 ms.
+  // Two microbatches are in flight, and one takes 4 + 2 + 5 + 8 + 3 + 9 ms there and back.
   EXPECT_DOUBLE_EQ(comparison.measured.result.iteration.time_s, 8 * 31e-3 / 2);
   EXPECT_GT(comparison.measured.drawn.makespan(), comparison.measured.step.makespan());
 }
@@ -198,7 +198,7 @@ TEST(RunComparison, SlowStepsStayAndAreMarked) {
   EXPECT_TRUE(comparison.disturbance.any);
   EXPECT_NEAR(comparison.disturbance.stretch[2], 43.0 / 26.0, 1e-9);
   EXPECT_NEAR(comparison.disturbance.stretch[1], 1.0, 1e-9);
-  // The median is that of the others.
+  // The median is unaffected by the slow steps.
   EXPECT_DOUBLE_EQ(comparison.forecast.result.iteration.time_s, comparison.measured.result.iteration.time_s);
 }
 
@@ -212,7 +212,7 @@ TEST(RunComparison, ABusyMachineIsADisturbance) {
   EXPECT_TRUE(found.any);
 }
 
-// Between the calibrations the machine has become slower: the forecast is made of both, and marked.
+// The machine became slower between the calibrations: the forecast uses both and is marked.
 TEST(RunComparison, CalibrationsThatDisagreeAreMarked) {
   const Forecast job = job_of("1f1b");
   const StepTimes times = true_times(job.step.program);
