@@ -17,7 +17,7 @@
 namespace flopcast {
 namespace {
 
-// Every leaf but name, description and sources is {"value", "source"} with a source that the file lists.
+// Every leaf except name, description and sources must be {"value", "source"} with a source that the file lists.
 void expect_sourced(const nlohmann::json& entry, const nlohmann::json& sources, const std::string& where) {
   for (const auto& item : entry.items()) {
     if (item.key() == "name" || item.key() == "description" || item.key() == "sources") continue;
@@ -111,7 +111,7 @@ TEST(Catalogue, DevicesLieInTheRangeOfTheirYears) {
     EXPECT_GE(device.tdp_w, 70.0) << name;
     EXPECT_LE(device.tdp_w, 1400.0) << name;
     EXPECT_LT(device.flash_backward_efficiency, 1.0) << name;
-    EXPECT_GT(fp16 / device.memory_bandwidth.value(), 30.0) << name << ": FLOPs a byte";
+    EXPECT_GT(fp16 / device.memory_bandwidth.value(), 30.0) << name << ": FLOPs per byte";
     EXPECT_LT(fp16 / device.memory_bandwidth.value(), 450.0) << name;
     const std::string description = catalogue_entry(CatalogueKind::kDevices, name).description;
     EXPECT_TRUE(seen.insert(description).second) << name;

@@ -31,8 +31,7 @@ TEST(Collectives, AGroupOfOneIsFree) {
 }
 
 // All-reduce on eight A100 over NVSwitch, VIA-Research/vTrain trace LUT (MIT): 8.19 ms at 1 GiB, 229 GB/s bus
-// bandwidth. The model has no fitted constant, so it must come near, not exact; tests/golden compares every measured
-// size.
+// bandwidth. The model has no fitted constant, so it only has to come close; tests/golden compares every measured size.
 TEST(Collectives, ComeNearMeasuredAllReducesOnOneNode) {
   const Cluster cluster = dgx_a100(1);
   const CommunicationModel model(cluster);
@@ -50,7 +49,7 @@ TEST(Collectives, GrowWithBytesAndRanksAndSharing) {
     EXPECT_GE(time, previous);
     previous = time;
   }
-  // Trees, with NCCL's correction by size, are only used by all-reduces.
+  // Only all-reduces use trees, with NCCL's correction by size.
   previous = 0.0;
   for (double bytes = 8; bytes < 1e10; bytes *= 1.3) {
     const double time = model.collective(CollectiveKind::kAllReduce, Bytes(bytes), group(32, 4)).value();
@@ -69,11 +68,11 @@ TEST(Collectives, PointToPointPaysLatencyAndItsShareOfTheCards) {
   EXPECT_DOUBLE_EQ(model.point_to_point(Bytes(0), false, 1).value(), 8e-6);
   EXPECT_NEAR(model.point_to_point(Bytes(24e9), true, 8).value(), 24e-6 + 1.0, 1e-9);   // one card each
   EXPECT_NEAR(model.point_to_point(Bytes(24e9), true, 1).value(), 24e-6 + 1.0, 1e-9);   // one flow uses one card
-  EXPECT_NEAR(model.point_to_point(Bytes(24e9), true, 16).value(), 24e-6 + 2.0, 1e-9);  // two flows a card
+  EXPECT_NEAR(model.point_to_point(Bytes(24e9), true, 16).value(), 24e-6 + 2.0, 1e-9);  // two flows per card
 }
 
-// Eight H100 over NVSwitch, MooreThreads/SimuMax nccl_fit.py: bytes of one rank's buffer, microseconds. Its tables
-// hold some 65 us a call of the framework's own, which small messages show.
+// Eight H100 over NVSwitch, MooreThreads/SimuMax nccl_fit.py: bytes of one rank's buffer, microseconds. Its times
+// include about 65 us of framework overhead per call, which is visible for small messages.
 TEST(Collectives, AllToAllComesNearWhatIsMeasuredOnOneNode) {
   const Cluster cluster =
       job_from(R"({"model": "gpt3-175b", "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})").cluster;
@@ -85,7 +84,7 @@ TEST(Collectives, AllToAllComesNearWhatIsMeasuredOnOneNode) {
   }
 }
 
-// Two nodes: of each rank's buffer 7/16 stays inside, 8/16 leaves over its share of the cards.
+// Two nodes: 7/16 of each rank's buffer stays inside, and 8/16 leaves over the rank's share of the cards.
 TEST(Collectives, AllToAllBetweenNodesIsBoundByTheCards) {
   const Cluster cluster = dgx_a100(2);
   const double bytes = 1e9;
@@ -95,8 +94,8 @@ TEST(Collectives, AllToAllBetweenNodesIsBoundByTheCards) {
   EXPECT_EQ(CommunicationModel(cluster).all_to_all(Bytes(bytes), group(1, 1)).value(), 0.0);
 }
 
-// One more p5.48xlarge in the ring of a large all-gather takes 72 us (nccl-tests on 2 to 32 nodes, October 2025): seven
-// NVLink steps of 3.4 us, NCCL's 14 us and what the network adds.
+// Each additional p5.48xlarge in the ring of a large all-gather adds 72 us (nccl-tests on 2 to 32 nodes, October 2025):
+// seven NVLink steps of 3.4 us, NCCL's 14 us and the network's latency.
 TEST(Collectives, ARingPaysTheNetworkForEachNode) {
   Cluster cluster =
       job_from(R"({"model": "llama3-8b", "cluster": "32xp5", "layout": {"global_batch_size": 256}})").cluster;
@@ -106,7 +105,7 @@ TEST(Collectives, ARingPaysTheNetworkForEachNode) {
   const auto time = [&model](int nodes) {
     return model.collective(CollectiveKind::kAllGather, Bytes(1e9), group(8 * nodes, nodes)).value();
   };
-  // Links that cost nothing leave LL128: seven steps of 1.9 us, one of 4 us and the network's 34 us.
+  // If links cost nothing, LL128 remains: seven steps of 1.9 us, one of 4 us and the network's 34 us.
   EXPECT_NEAR(time(17) - time(16), 7 * 1.9e-6 + 4e-6 + 34e-6, 1e-9);
   cluster.hop_latency = Seconds(400e-6);
   EXPECT_NEAR(time(17) - time(16), 7 * 1.9e-6 + 4e-6 + 400e-6, 1e-9);
@@ -128,7 +127,8 @@ TEST(Collectives, AMeshHasAsManyRingsAsItsLinksGive) {
   EXPECT_EQ(apart.ring_bandwidth(2).value(), apart.intra_bandwidth.value());
 }
 
-// A100 PCIe: a bridge joins two, and between pairs there is PCIe alone. A row of three is no ring.
+// A100 PCIe: a bridge connects two devices, and pairs are connected only by PCIe. Three devices in a row do not form a
+// ring.
 TEST(Collectives, BridgesOfPairsMakeNoRingOfAll) {
   const Cluster cluster =
       job_from(R"({"model": "gpt2-124m", "cluster": "a100-pcie-8x", "layout": {"global_batch_size": 64}})").cluster;
@@ -143,7 +143,7 @@ TEST(Collectives, BridgesOfPairsMakeNoRingOfAll) {
   EXPECT_EQ(row.ring_bandwidth(3).value(), row.intra_bandwidth.value());
 }
 
-// Sixteen nodes of one rank each: what PAT saves is hops.
+// Sixteen nodes of one rank each: PAT saves hops.
 TEST(Collectives, ReleasesOfNcclBringTheirAlgorithms) {
   Cluster cluster = dgx_a100(16);
   cluster.hop_latency = Seconds(100e-6);
@@ -172,7 +172,7 @@ TEST(Collectives, ReleasesOfNcclBringTheirAlgorithms) {
   EXPECT_LT(sum(218, 2), 0.9 * sum(217, 2));
 }
 
-// SHARP: the cards carry each byte once each way however many nodes there are, and a sum takes two hops.
+// SHARP: cards send and receive each byte once for any number of nodes, and a sum takes two hops.
 TEST(Collectives, SwitchesOfTheNetworkAddUp) {
   Cluster cluster = dgx_a100(64);
   const auto sum = [&cluster](int nodes, double bytes) {
@@ -191,7 +191,7 @@ TEST(Collectives, SwitchesOfTheNetworkAddUp) {
   EXPECT_EQ(sum(1, 8.0), 0.0);
 }
 
-// All-reduces of links that reach `bus` bytes per second of bus bandwidth.
+// All-reduces at a bus bandwidth of `bus` bytes per second.
 GroupCurve all_reduces(int ranks, int nodes, double bus) {
   const double beta = 2.0 * (ranks - 1) / ranks / bus;
   return {CollectiveKind::kAllReduce, ranks, nodes, MessageCurve({{Bytes(0), Seconds(20e-6), beta}})};
@@ -205,7 +205,7 @@ Cluster dgx_h100(int nodes) {
 
 TEST(CarriedCurves, BusBandwidthReachesOtherCollectivesGroupsAndSizes) {
   Cluster cluster = dgx_h100(2);
-  const double bus = 45e9;  // a tenth of the links'
+  const double bus = 45e9;  // a tenth of the links' bandwidth
   cluster.curves = {all_reduces(8, 1, bus)};
   const CommunicationModel model(cluster);
   for (const double bytes : {64e6, 256e6, 1e9}) {
@@ -235,7 +235,7 @@ TEST(CarriedCurves, SayNothingOfOtherLinks) {
             otherwise.collective(CollectiveKind::kAllGather, Bytes(1e8), group(8, 1)).value());
   EXPECT_GT(measured.collective(CollectiveKind::kAllGather, Bytes(1e8), group(16, 2)).value(),
             5.0 * otherwise.collective(CollectiveKind::kAllGather, Bytes(1e8), group(16, 2)).value());
-  // Slow links inside the nodes bind a group that leaves them, where only they were measured.
+  // If only the links inside nodes were measured and are slow, they also limit a group that spans nodes.
   cluster.curves = {all_reduces(8, 1, 20e9)};
   EXPECT_NEAR(CommunicationModel(cluster).collective(CollectiveKind::kAllGather, Bytes(1e9), group(16, 2)).value() /
                   (1e9 * 15.0 / 16.0 / 20e9),
@@ -251,7 +251,7 @@ TEST(CarriedCurves, GroupsThatShareCardsHaveTheirShare) {
   const CommunicationModel model(cluster);
   const double time = model.collective(CollectiveKind::kReduceScatter, Bytes(1e9), one_of_eight).value();
   EXPECT_NEAR(time / (8 * 1e9 * 3.0 / 4.0 / bus), 1.0, 0.05);
-  // A rank has one card of its own in either case; two of them, two.
+  // A rank has one card to itself in either case; two ranks have two.
   EXPECT_NEAR(model.collective(CollectiveKind::kReduceScatter, Bytes(1e9), alone).value(), time, 0.05 * time);
   const GroupPlacement pairs{8, 4, 2, 1};
   EXPECT_LT(model.collective(CollectiveKind::kReduceScatter, Bytes(1e9), pairs).value(), 0.65 * time);
@@ -271,7 +271,8 @@ TEST(CarriedCurves, NearerGroupsCountForMoreAndMeasuredOnesWin) {
                    cluster.curves[0].curve.time(Bytes(1e9)).value());
 }
 
-// Of a hybrid cube mesh two devices have one link, eight have six rings: what one group reaches is not another's.
+// In a hybrid cube mesh, two devices have one link and eight have six rings: the bandwidth of one group does not apply
+// to another.
 TEST(CarriedCurves, DirectLinksOfANodeStayThoseOfEachGroup) {
   Cluster cluster = job_from(R"({"model": "gpt2-124m", "cluster": "dgx-v100", "layout": {"global_batch_size": 16},
     "training": {"precision": "fp16"}})")
@@ -289,13 +290,13 @@ TEST(CarriedCurves, DirectLinksOfANodeStayThoseOfEachGroup) {
       EXPECT_NEAR(model.collective(kind, bytes, group(ranks, 1)).value() / otherwise, slower, 0.05 * slower) << ranks;
     }
   }
-  // A node of two of them has none of the links that eight had.
+  // A node of two such devices has none of the links of the eight-device node.
   cluster.devices_per_node = 2;
   EXPECT_EQ(CommunicationModel(cluster).collective(CollectiveKind::kAllReduce, bytes, group(2, 1)),
             before.collective(CollectiveKind::kAllReduce, bytes, group(2, 1)));
 }
 
-// An in-switch all-reduce is faster than any ring; rings do not become faster for it.
+// An in-switch all-reduce is faster than any ring, but does not make rings faster.
 TEST(CarriedCurves, AnAllReduceBySwitchDoesNotSpeedRingsUp) {
   Cluster cluster = dgx_h100(1);
   const CommunicationModel before(cluster);

@@ -7,7 +7,7 @@
 namespace flopcast {
 namespace {
 
-// A device of 1 FLOP/s per multiprocessor and 1 B/s, so that answers can be worked out by hand.
+// A device with 1 FLOP/s per multiprocessor and 1 B/s, so that results can be worked out by hand.
 Device unit_device() {
   Device device;
   device.multiprocessors = 4;
@@ -32,7 +32,7 @@ TEST(Compute, WeightGradientsHideMostOfATilesPrologue) {
   Device device = unit_device();
   EXPECT_NEAR(ComputeModel(device, Precision::kFp16).weight_gradient({512, 256, 1000, 1}, 2).value(),
               2.0 * 256 * 128 * 1060, 1.0);
-  // A CPU's library has one kernel for all products.
+  // A CPU library has one kernel for all GEMMs.
   device.gemm_kernel.tile = 128;
   const ComputeModel cpu(device, Precision::kFp16);
   EXPECT_EQ(cpu.weight_gradient({512, 256, 1000, 1}, 2), cpu.gemm({512, 256, 1000, 1}, 2));
@@ -83,7 +83,7 @@ TEST(Compute, AStartedWaveCostsAWholeOne) {
   const Device device = unit_device();
   const ComputeModel compute(device, Precision::kFp16);
   const double one_wave = compute.gemm({512, 256, 1000, 1}, 2).value();
-  // One more row of tiles starts a second wave. Smaller tiles soften the step, but it stays a step.
+  // One more row of tiles starts a second wave. Smaller tiles soften the step without removing it.
   const double started = compute.gemm({513, 256, 1000, 1}, 2).value();
   EXPECT_GT(started, 1.4 * one_wave);
   EXPECT_NEAR(compute.gemm({1024, 256, 1000, 1}, 2).value(), 2 * one_wave, 1.0);
@@ -96,12 +96,12 @@ TEST(Compute, AMeasuredShareOfTheEmptyPlacesIsPaid) {
   const ComputeModel in_step(device, Precision::kFp16);
   const double two_waves = in_step.gemm({1280, 256, 1000, 1}, 2).value();
   EXPECT_DOUBLE_EQ(two_waves, 4 * one_wave);
-  // Five tiles on four multiprocessors: a wave and a quarter, three quarters are empty.
+  // Five tiles on four multiprocessors: one full wave and a quarter of the next, so three quarters are empty.
   device.gemm_kernel.wave_share = 0.2;
   const ComputeModel measured(device, Precision::kFp16);
   EXPECT_DOUBLE_EQ(measured.gemm({1280, 256, 1000, 1}, 2).value(), (2.0 - 0.8 * 0.75) / 2.0 * two_waves);
   EXPECT_DOUBLE_EQ(measured.gemm({2048, 256, 1000, 1}, 2).value(), two_waves);
-  // Fewer tiles than multiprocessors take the time of a tile.
+  // Fewer tiles than multiprocessors take the time of one tile.
   EXPECT_DOUBLE_EQ(measured.gemm({256, 256, 1000, 1}, 2).value(), 0.5 * two_waves);
 }
 
@@ -142,9 +142,9 @@ TEST(Compute, LargeProductsApproachTheSustainedPeak) {
   EXPECT_GT(rate, 0.95 * 0.8 * 312e12);
 }
 
-// Without streams and launches a product takes as much longer as its precision's share is smaller.
-// Products and attention at 3/4 of the clock take 4/3 of the time, element-wise kernels as long; a power limit below
-// that counts alone.
+// Without operand streams and launches, the time of a GEMM is inversely proportional to its precision's share. At 3/4
+// of the clock, GEMMs and attention take 4/3 of the time, and element-wise kernels take the same time; a power limit
+// below that applies alone.
 TEST(Compute, ALockedClockSlowsProductsAlone) {
   Device device = unit_device();
   const auto times = [&device] {
@@ -180,7 +180,7 @@ TEST(Compute, APrecisionMayHaveAShareOfItsOwn) {
   device.gemm_efficiency_by_precision[static_cast<std::size_t>(Precision::kFp8)] = 0.4;
   const GemmShape shape{4096, 4096, 4096, 1};
   const double usual = ComputeModel(device, Precision::kBf16).gemm(shape, 2).value();
-  // Operands of 8 bits have 790 steps of overhead where others have 200; all else of such a training has 16.
+  // 8-bit operands have 790 steps of overhead instead of 200; the other GEMMs of such a training use 16 bits.
   const double deeper = (4096.0 + 790.0) / (4096.0 + 200.0);
   EXPECT_NEAR(ComputeModel(device, Precision::kFp8).gemm(shape, 2, true).value(), 2.0 * usual * deeper, 1e-12);
   EXPECT_DOUBLE_EQ(ComputeModel(device, Precision::kFp8).gemm(shape, 2).value(), usual);

@@ -36,7 +36,7 @@ TEST(CostsByStage, AreInTheOrderOfTheStages) {
   EXPECT_EQ(stages.front().layers, 1);
   EXPECT_EQ(stages.at(3).layers, 2);
   EXPECT_EQ(stages.back().layers, 3);
-  EXPECT_EQ(&stages[1], &stages[2]) << "alike stages share their costs";
+  EXPECT_EQ(&stages[1], &stages[2]) << "identical stages share their costs";
 }
 
 TEST(CostsByStage, AStageThatChangesLeavesThoseThatWereLikeIt) {

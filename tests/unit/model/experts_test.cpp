@@ -33,8 +33,8 @@ StepCosts costs_of(const Job& job, const std::vector<int>& layers) {
   return price_step(job, map, layers);
 }
 
-// Two all-to-alls forward and two backward of b·s·k·h·(ep-1)/ep elements (notes of GShard 2006.16668).
-// Prices do not depend on the jobs that were priced before, here of the same model with other kinds of layers.
+// Two all-to-alls forward and two backward of b·s·k·h·(ep-1)/ep elements (notes of GShard 2006.16668). Prices must not
+// depend on jobs priced earlier, here with the same model and other kinds of layers.
 TEST(Experts, SharedPricesAreThoseOfTheJobAlone) {
   const Job job = job_from(moe_job(R"({"name": "deepseek-v3", "mtp_layers": 1})", R"({"ep": 8, "tp": 2,
                                        "etp": 1, "sequence_parallel": true, "recompute": "full", "global_batch_size": 64})"));
@@ -95,8 +95,8 @@ TEST(Experts, ExchangeWhatGShardCounts) {
   EXPECT_EQ(costs_of(alone, {32}).stages[0].sent.ep.sent_per_rank.value(), 0.0);
 }
 
-// What selective recomputation redoes whole is sent again: the MLP's gather and sum, which are half of a dense block's;
-// of a block with experts their exchange, and a gather and a sum where shared experts have them.
+// Modules that selective recomputation redoes entirely also communicate again: the MLP's gather and sum, which are half
+// of a dense block's; for a block with experts, their exchange, and a gather and a sum if there are shared experts.
 TEST(Experts, RedoneModulesSendAgain) {
   const auto inner_stage = [](const std::string& model, const std::string& layout) {
     const Job job = job_from(moe_job(R"(")" + model + R"(")", R"({"tp": 2, "pp": 4, "sequence_parallel": true, )" +
@@ -126,7 +126,7 @@ TEST(Experts, RedoneModulesSendAgain) {
   EXPECT_DOUBLE_EQ(experts.sent.ep.sent_per_rank.value(), attention.sent.ep.sent_per_rank.value() * 1.5);
 
   const StageCosts whole = inner_stage("mixtral-8x7b", R"("ep": 4, "recompute": "full")");
-  // Attention's, and of both copies of each token.
+  // Gather and sum of attention, and of both copies of each token.
   EXPECT_DOUBLE_EQ(whole.sent.tp.sent_per_rank.value() - attention.sent.tp.sent_per_rank.value(),
                    3 * gather_and_sum(whole, 4096));
 
@@ -137,11 +137,11 @@ TEST(Experts, RedoneModulesSendAgain) {
   }
 }
 
-// A quarter more rows: sent, multiplied and kept, but no more useful work (GShard 2006.16668 §2.2).
+// A quarter more rows are sent, multiplied and kept, without more useful work (GShard 2006.16668 §2.2).
 TEST(Experts, CapacityPadsAndDrops) {
   const auto with = [](const std::string& capacity) {
     Job job = job_from(moe_job(R"("mixtral-8x7b")", R"({"ep": 8, "global_batch_size": 32})"));
-    job.training.stack.host_time_per_kernel = Seconds(0);  // a host that waits for rows is another test's
+    job.training.stack.host_time_per_kernel = Seconds(0);  // waiting of the host is covered by another test
     if (!capacity.empty()) job.model.experts->capacity_factor = std::stod(capacity);
     return costs_of(job, {32}).stages[0];
   };
@@ -162,7 +162,7 @@ std::string moe_job_of(const std::string& layout, const std::string& training) {
          R"(, "training": {"sequence_length": 4096, )" + training + "}}";
 }
 
-// Of 8 ranks on one node two even choices name 8·(1 - (7/8)²) different ones; the own rank's share stays.
+// Among 8 ranks on one node, two uniform choices hit 8·(1 - (7/8)²) distinct ranks; the share of the local rank stays.
 TEST(Experts, TokensTravelOnceToEachRank) {
   const Job job =
       job_from(moe_job_of(R"({"ep": 8, "global_batch_size": 32})", R"("experts_dispatch": {"dispatcher": "deepep"})"));
@@ -174,7 +174,7 @@ TEST(Experts, TokensTravelOnceToEachRank) {
   EXPECT_NEAR(costs_of(narrow, {32}).stages[0].sent.ep.sent_per_rank / costs.sent.ep.sent_per_rank, 0.75, 1e-12);
 }
 
-// Between nodes k copies of a token cost more than one a node, and a limit of nodes less.
+// Between nodes, k copies of a token cost more than one per node, and a limit on nodes costs less.
 TEST(Experts, TokensTravelOnceToEachNode) {
   const auto exchange = [](const std::string& dispatch) {
     const Job job = job_from(
@@ -191,8 +191,8 @@ TEST(Experts, TokensTravelOnceToEachNode) {
   EXPECT_GT(exchange(R"({"dispatcher": "allgather"})").value(), 0.0);
 }
 
-// In how many places tokens have experts when scores are drawn and DeepSeek-V3's rule is followed (2412.19437 §2.1.2):
-// the groups whose two best add up to most, then the best experts of these.
+// Number of places where tokens have experts when scores are drawn at random and DeepSeek-V3's rule is applied
+// (2412.19437 §2.1.2): first the groups with the largest sum of their two best scores, then the best experts in these.
 std::map<int, double> places_by_rule(const Experts& experts, const std::vector<int>& places) {
   std::mt19937 random(1);
   std::uniform_real_distribution<double> score(0.0, 1.0);
@@ -245,7 +245,7 @@ TEST(Experts, GroupsKeepTokensTogether) {
   EXPECT_NEAR(v3.places_of_token(4), 3.13, 0.005);
   EXPECT_NEAR(v3.places_of_token(8), 4.0, 0.05);
   const auto any = [](double places) { return places * (1 - std::pow(1 - 1 / places, 8)); };
-  EXPECT_NEAR(v3.places_of_token(6), any(6), 1e-12) << "neither whole groups nor parts of one";
+  EXPECT_NEAR(v3.places_of_token(6), any(6), 1e-12) << "places are neither whole groups nor parts of one group";
   EXPECT_NEAR(experts("deepseek-v3", R"("groups": 8, "group_top_k": 8)").places_of_token(4), any(4), 1e-12);
   for (const char* none : {R"("groups": 0)", R"("groups": 1)"}) {
     const Experts from_all = experts("deepseek-v3", none);
@@ -266,9 +266,10 @@ TEST(Experts, GroupsKeepTokensTogether) {
             "model.experts.group_top_k");
 }
 
-// deepseek-ai/DeepEP, normal kernels: 4096 tokens of 7168 features to the top 8 experts, at most 4 nodes, dispatched in
-// 8 bits; of its second version 8192 tokens. Bandwidth seen by the tokens that reach a node, or on one node a rank, the
-// own one included. The first version's 16 ranks are left out: 43 GB/s, where the second reaches 90 and 81.
+// deepseek-ai/DeepEP, normal kernels: 4096 tokens of 7168 features to the top 8 experts on at most 4 nodes, dispatched
+// in 8 bits; 8192 tokens in its second version. Bandwidth in terms of the tokens that reach a node, or a rank on one
+// node, including the local one. The first version's 16 ranks are left out: 43 GB/s, while the second version reaches
+// 90 and 81.
 TEST(Experts, ExchangesAsDeepEpMeasured) {
   struct Measured {
     const char* cluster;
@@ -302,12 +303,12 @@ TEST(Experts, ExchangesAsDeepEpMeasured) {
   }
 }
 
-// deepseek-ai/DeepGEMM's first tables (H800, fp8, scales by blocks), groups of a thousand rows or more; TFLOP/s. Groups
-// of 256 and 512 rows in the layout for inference run at 0.7 to 0.85 of what is forecast.
+// First tables of deepseek-ai/DeepGEMM (H800, fp8, scales by blocks), groups of at least a thousand rows; TFLOP/s.
+// Groups of 256 and 512 rows in the inference layout run at 0.7 to 0.85 of the forecast.
 TEST(Experts, GroupedProductsAsDeepGemmMeasured) {
   struct Measured {
     int groups;
-    int rows;  // of a group
+    int rows;  // per group
     int n;
     int k;
     double tflops;
@@ -315,7 +316,7 @@ TEST(Experts, GroupedProductsAsDeepGemmMeasured) {
   const Job job = job_from(R"({"model": "deepseek-v3", "cluster": "hgx-h800", "layout": {"global_batch_size": 8},
                                "training": {"precision": "fp8"}})");
   Device device = job.cluster.device;
-  device.gemm_efficiency = 0.757;  // of kernels by themselves, as dense products of these tables; in steps less
+  device.gemm_efficiency = 0.757;  // of kernels timed alone, as dense GEMMs of these tables; less in steps
   const ComputeModel compute(device, Precision::kFp8);
   for (const Measured& row : {Measured{4, 8192, 4096, 7168, 1297}, Measured{4, 8192, 7168, 2048, 1099},
                               Measured{8, 4096, 4096, 7168, 1288}, Measured{1, 1024, 7168, 2048, 925}}) {
@@ -334,9 +335,9 @@ ExpertLayer two_seconds_each() {
   return layer;
 }
 
-// By hand, on two streams. Exchanges of 1 s vanish. Those of 3 s: combine B 0-3, so that the experts' backward pass
-// waits for a second; dispatch F 3-6, dispatch B 6-9 beside weight gradients and the next forward pass, combine F 9-12.
-// Where weight gradients are not delayed, dispatch B starts at 7 and the rest of B waits until 10.
+// Worked out by hand for two streams. Exchanges of 1 s are hidden. With 3 s: combine B 0-3, so the experts' backward
+// pass waits one second; dispatch F 3-6; dispatch B 6-9, overlapped with weight gradients and the next forward pass;
+// combine F 9-12. If weight gradients are not delayed, dispatch B starts at 7 and the rest of B waits until 10.
 TEST(ExpertPairs, RunTheirPiecesInOrder) {
   ExpertLayer layer = two_seconds_each();
   for (const bool delays : {true, false}) {
@@ -355,7 +356,7 @@ TEST(ExpertPairs, RunTheirPiecesInOrder) {
   }
 }
 
-// An exchange of 1 s takes 1.5 beside computation, in which computation does 1 s of work.
+// An exchange of 1 s takes 1.5 s when overlapped with computation, which does 1 s of work in that time.
 TEST(ExpertPairs, SlowEachOtherDown) {
   ExpertLayer layer = two_seconds_each();
   layer.dispatch = layer.combine = Seconds(1);
@@ -384,11 +385,12 @@ TEST(ExpertPairs, LieBetweenTheirWorkAndTheirSum) {
     const auto steady = [&layer](int layers) {
       return paired_layers(layer, layers + 1).time.value() - paired_layers(layer, layers).time.value();
     };
-    EXPECT_NEAR(steady(2), steady(5), 1e-9) << "a row repeats from its second layer on";
+    EXPECT_NEAR(steady(2), steady(5), 1e-9) << "a sequence repeats from its second layer on";
   }
 }
 
-// Passes by themselves wait for their exchanges whatever may be overlapped; pairs gain by it, and not more than that.
+// Unpaired passes wait for their exchanges regardless of the overlap setting; pairs gain, but not more than the time
+// they hide.
 TEST(ExpertPairs, GainWhatTheyHide) {
   const auto stage = [](const std::string& overlap, const std::string& dispatcher) {
     const Job job = job_from(moe_job_of(R"({"ep": 8, "global_batch_size": 512})",
@@ -407,12 +409,12 @@ TEST(ExpertPairs, GainWhatTheyHide) {
     const double exchanged = none.sent.ep.time.value();
     EXPECT_GT(with.pair_saved.value(), 0.4 * exchanged) << dispatcher;
     EXPECT_GE(delayed.pair_saved.value(), with.pair_saved.value() * (1 - 1e-12));
-    EXPECT_LT(delayed.pair_saved.value(), delayed.pair_hidden.value()) << "computation slows down meanwhile";
+    EXPECT_LT(delayed.pair_saved.value(), delayed.pair_hidden.value()) << "computation slows down during the exchange";
     EXPECT_LE(delayed.pair_hidden.value(), exchanged);
   }
 }
 
-// Products on 112 of 132 multiprocessors take at least 132/112 as long; what memory bounds takes as long as before.
+// GEMMs on 112 of 132 multiprocessors take at least 132/112 times as long; memory-bound kernels are unaffected.
 TEST(ExpertPairs, SlowProductsOnly) {
   const auto slower = [](const std::string& bandwidth) {
     const Job job = job_from(R"({"model": "mixtral-8x7b", "cluster": {"name": "dgx-h100", "nodes": 4, "device":
@@ -428,7 +430,8 @@ TEST(ExpertPairs, SlowProductsOnly) {
   EXPECT_LT(slower("0.1TB/s"), 0.3 * kMissing);
 }
 
-// One by one a layer waits for half of what the host takes, and so does a pair; its eight pieces are two launches each.
+// Without overlap, a layer waits for half of the host's launch time, and so does a pair, whose eight pieces take two
+// launches each.
 TEST(ExpertPairs, CostTheHostTheirPieces) {
   const auto saved = [](const std::string& overlap, const std::string& host) {
     const Job job = job_from(moe_job_of(R"({"ep": 8, "global_batch_size": 512})",
@@ -444,7 +447,7 @@ TEST(ExpertPairs, CostTheHostTheirPieces) {
 }
 
 // deepseek-ai/profile-data, train.json: a pair of chunks of four layers, EP 64, 4096 tokens, on H800: 114.5 ms of
-// exchanges and 118.2 ms of kernels of computation in 129.0 ms.
+// exchanges and 118.2 ms of compute kernels in 129.0 ms.
 TEST(ExpertPairs, HideAsTheTraceOfDeepSeekShows) {
   const Job job = job_from(R"({"model": "deepseek-v3", "cluster": "256xhgx-h800", "layout": {"pp": 16, "ep": 64,
       "schedule": "dualpipe", "global_batch_size": 15360}, "training": {"precision": "fp8", "fp8_recipe": "blockwise",
@@ -457,7 +460,7 @@ TEST(ExpertPairs, HideAsTheTraceOfDeepSeekShows) {
   EXPECT_NEAR(paired_layers(costs.expert_layer, 4).time.value(), 0.129, 0.129 * 0.15);
 }
 
-// DualPipe is made for it: nothing has to be said.
+// DualPipe implies overlapped pairs without a setting.
 TEST(ExpertPairs, AreDualPipesByThemselves) {
   const auto of = [](const std::string& training) {
     return costs_of(job_from(R"({"model": "deepseek-v3", "cluster": "32xdgx-h100", "layout": {"pp": 16, "ep": 16,
@@ -470,8 +473,8 @@ TEST(ExpertPairs, AreDualPipesByThemselves) {
   EXPECT_EQ(of(R"("overlap": {"experts": "none"})").pair_saved.value(), 0.0);
 }
 
-// Of 8 ranks with 16 of 128 experts each, whose loads vary by half: a rank's by 0.5 √(8/128 · 7/8) = 0.117, of which
-// the largest of eight is 1.38 times above the mean in the median (Φ⁻¹(0.5^(1/8)) = 1.382).
+// 8 ranks with 16 of 128 experts each, whose loads vary by half: a rank's load varies by 0.5 √(8/128 · 7/8) = 0.117,
+// and the largest of eight is 1.38 times that above the mean in the median (Φ⁻¹(0.5^(1/8)) = 1.382).
 TEST(Experts, TheFullestRankIsWaitedFor) {
   const auto of = [](const std::string& experts) {
     return job_from(R"({"model": {"name": "qwen3-30b-a3b", "experts": {)" + experts + R"(}}, "cluster": "dgx-h100",
@@ -494,7 +497,7 @@ TEST(Experts, TheFullestRankIsWaitedFor) {
   EXPECT_DOUBLE_EQ(after.expert_layer.before.value(), before.expert_layer.before.value());
   EXPECT_GT(after.activation.value(), before.activation.value());
   EXPECT_NEAR(model_flops_per_step(uneven) / model_flops_per_step(even), 1.0, 1e-9)
-      << "waiting is no work of the model";
+      << "waiting does not add model FLOPs";
   EXPECT_EQ(
       complaint_about(R"({"model": {"name": "mixtral-8x7b", "experts": {"imbalance": 0.2, "capacity_factor": 1.5}},
                                 "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})")
@@ -502,8 +505,8 @@ TEST(Experts, TheFullestRankIsWaitedFor) {
       "model.experts.imbalance");
 }
 
-// A module of multi-token prediction is a layer, a product 2h -> h and a second head on the last stage; behind others
-// it looks its tokens up in a table of its own.
+// A multi-token-prediction module is a layer, a GEMM 2h -> h and a second head on the last stage; on a stage without
+// the embedding it also has its own embedding table.
 TEST(Experts, PredictFurtherTokens) {
   const auto of = [](int modules, const std::string& layout) {
     const Job job = job_from(R"({"model": {"name": "deepseek-v3", "mtp_layers": )" + std::to_string(modules) +
@@ -524,7 +527,7 @@ TEST(Experts, PredictFurtherTokens) {
   EXPECT_GT(after.forward.total().value() - before.forward.total().value(), per_layer);
   EXPECT_LT(after.forward.total().value() - before.forward.total().value(), 2.5 * per_layer);
   EXPECT_GT(after.activation.value(), before.activation.value());
-  // 6 FLOPs a token for each parameter that it passes, the head among them, and attention.
+  // 6 FLOPs per token for each parameter that it passes, including the head, plus attention.
   const double tokens = 64.0 * 4096;
   const double passed = 2.0 * 7168 * 7168 + 129'280.0 * 7168 + 9 * 3 * 7168.0 * 2048;
   EXPECT_GT(more_flops - flops, 6 * tokens * passed);
@@ -540,7 +543,7 @@ TEST(Experts, PredictFurtherTokens) {
   EXPECT_EQ(apart_none.ranks[0].embedding_reduction.value(), 0.0);
 }
 
-// Every expert's launches, and what the host waits for in each layer.
+// Launches of every expert, and the host's wait in each layer.
 TEST(Experts, HostsThatWaitForRowsBind) {
   const auto forward = [](const std::string& training) {
     const Job job = job_from(R"({"model": {"name": "qwen3-30b-a3b"}, "cluster": "dgx-h100", "layout": {"ep": 8,
@@ -555,7 +558,7 @@ TEST(Experts, HostsThatWaitForRowsBind) {
   EXPECT_LT(one.compute.value(), bound.compute.value());
 }
 
-// 32 experts' ranks over tp 2 and dp 16, none of them cut (Megatron Core's parallel folding).
+// 32 expert ranks over tp 2 and dp 16, with no expert sharded (Megatron Core's parallel folding).
 TEST(Experts, FoldOverTensorRanks) {
   const auto of = [](const std::string& layout) {
     return job_from(R"({"model": "qwen3-235b-a22b", "cluster": "32xdgx-h100", "layout": {"pp": 8, "tp": 2,
@@ -567,7 +570,7 @@ TEST(Experts, FoldOverTensorRanks) {
   const std::vector<int> layers = {94};
   const StageCosts a = costs_of(folded, layers).stages[0];
   const StageCosts b = costs_of(cut, layers).stages[0];
-  EXPECT_DOUBLE_EQ(a.expert_parameters, b.expert_parameters);  // a 32nd of them either way
+  EXPECT_DOUBLE_EQ(a.expert_parameters, b.expert_parameters);  // 1/32 of them in either case
   EXPECT_NEAR(a.model_flops / b.model_flops, 1.0, 1e-12);
   EXPECT_LT(a.forward.comm.tp.value(), b.forward.comm.tp.value());
   EXPECT_EQ(RankGrid(folded.layout).folded_expert_placement(1, 32, folded.cluster).nodes, 4);
@@ -596,10 +599,10 @@ TEST(Experts, AreSplitOverTheirRanks) {
   EXPECT_DOUBLE_EQ(part.expert_parameters * 4, whole.expert_parameters);
   EXPECT_DOUBLE_EQ(part.parameters - part.expert_parameters, whole.parameters - whole.expert_parameters);
   EXPECT_DOUBLE_EQ(whole.expert_parameters, 32.0 * 8 * 3 * 4096 * 14336);
-  EXPECT_DOUBLE_EQ(part.model_flops.value(), whole.model_flops.value());  // as many tokens meet fewer experts
+  EXPECT_DOUBLE_EQ(part.model_flops.value(), whole.model_flops.value());  // the same tokens meet fewer experts
 }
 
-// 6 FLOPs a token and active parameter (without embedding), and attention's 12·L·s·h.
+// 6 FLOPs per token and active parameter (without embedding), plus attention's 12·L·s·h.
 TEST(Experts, ModelFlopsFollowTheActiveParameters) {
   const Job job = job_from(moe_job(R"("mixtral-8x7b")", R"({"ep": 8, "global_batch_size": 32})"));
   const ParameterCounts counts = count_parameters(job.model);
@@ -660,7 +663,7 @@ TEST(LatentAttention, HasTheShapesOfDeepSeek) {
   EXPECT_EQ(named("key-value down projection").shape.n, 576);
   EXPECT_EQ(named("key-value up projection").shape.n, 128 * 256 / 4);
   EXPECT_EQ(named("output projection").shape.k, 128 * 128 / 4);
-  // 2·(qk + v) a score.
+  // 2·(qk + v) per score.
   EXPECT_DOUBLE_EQ(named("flash attention").full_attention_flops.value(), 2.0 * 32 * 4096 * 4096 * (192 + 128));
 }
 

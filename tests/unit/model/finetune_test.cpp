@@ -32,19 +32,19 @@ double trained(const StageCosts& costs) {
   return costs.parameters - costs.frozen.parameters;
 }
 
-// r·(inputs + outputs) for each linear (LoRA, 2106.09685 §4.1). 4,194,304 and 39,976,960 are what PEFT prints for Llama
-// 2 7B with rank 8 on queries and values, and with rank 16 on all linears.
+// r·(inputs + outputs) for each linear layer (LoRA, 2106.09685 §4.1). PEFT prints 4,194,304 and 39,976,960 for Llama 2
+// 7B with rank 8 on queries and values, and with rank 16 on all linear layers.
 TEST(Finetune, AdaptersHoldRankTimesInputsAndOutputs) {
   const auto of = [](const std::string& finetune) { return trained(whole_model(job_from(tuned(finetune)))); };
   EXPECT_DOUBLE_EQ(of(R"({"method": "lora", "rank": 8, "targets": ["q_proj", "v_proj"]})"), 4194304.0);
   EXPECT_DOUBLE_EQ(of(R"({"method": "lora", "rank": 16, "targets": ["all"]})"), 39976960.0);
   EXPECT_DOUBLE_EQ(of(R"({"method": "qlora", "rank": 64})"), 4 * 39976960.0);
-  // One adapter for queries, keys and values together: r·(h + 3h).
+  // One adapter for fused queries, keys and values: r·(h + 3h).
   EXPECT_DOUBLE_EQ(of(R"({"method": "lora", "rank": 8, "targets": "linear_qkv"})"), 32.0 * 8 * (4096 + 3 * 4096));
 }
 
-// Frozen linears: 2 bytes a parameter, 8 bits, 4.5 bits, or 4.127 with double quantisation (QLoRA, 2305.14314 §3).
-// Embedding, head and norms stay in 16 bits.
+// Frozen linear layers: 2 bytes per parameter, 8 bits, 4.5 bits, or 4.127 with double quantisation (QLoRA, 2305.14314
+// §3). Embedding, head and norms stay in 16 bits.
 TEST(Finetune, FrozenWeightsCountAsTheyAreStored) {
   const double linears = 32.0 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008);
   const double others = 2.0 * 32000 * 4096 + 65.0 * 4096;
@@ -67,7 +67,7 @@ TEST(Finetune, OnlyAdaptersHaveGradientsAndMoments) {
   EXPECT_DOUBLE_EQ(states.optimizer.value(), 12 * kAdapters);
 }
 
-// Of 6 FLOPs a parameter and token frozen linears have 4: no weight gradient. The adapters have all 6.
+// Frozen linear layers have 4 of the 6 FLOPs per parameter and token: no weight gradient. The adapters have all 6.
 TEST(Finetune, FrozenProductsHaveNoWeightGradient) {
   const Job full = job_from(tuned(R"("full")"));
   const Job lora = job_from(tuned(R"({"method": "lora", "rank": 16})"));
@@ -82,7 +82,8 @@ TEST(Finetune, FrozenProductsHaveNoWeightGradient) {
   EXPECT_GT(priced.input_gradient.total(), whole_model(full).input_gradient.total());
 }
 
-// The last layers: 2 FLOPs a parameter below them, where nothing has a gradient, 6 inside, 4 for the head.
+// Only the last layers are trained: 2 FLOPs per parameter below them, where nothing has a gradient, 6 inside, 4 for the
+// head.
 TEST(Finetune, FrozenLayersBelowHaveNoBackwardPass) {
   const Job job = job_from(tuned(R"({"method": "freeze", "trainable_layers": 4})"));
   const StageCosts costs = whole_model(job);
@@ -94,7 +95,7 @@ TEST(Finetune, FrozenLayersBelowHaveNoBackwardPass) {
   const double kept = whole_model(job_from(tuned(R"("full")"))).activation.value();
   EXPECT_LT(costs.activation.value(), kept * 0.25);
 
-  // The first layers: gradients pass through all others.
+  // Only the first layers are trained: gradients pass through all others.
   const Job first = job_from(tuned(R"({"method": "freeze", "trainable_layers": -4})"));
   const StageCosts below = whole_model(first);
   EXPECT_DOUBLE_EQ(trained(below), trained(costs));
@@ -102,8 +103,8 @@ TEST(Finetune, FrozenLayersBelowHaveNoBackwardPass) {
   EXPECT_NEAR(below.model_flops.value(), through, 1e-9 * through);
 }
 
-// A frozen linear's input is kept by its adapter alone, once however many adapters share it; with dropout each keeps
-// its own, and a mask.
+// The input of a frozen linear layer is kept only for its adapter, once for all adapters that share it; with dropout,
+// each adapter keeps its own input and a mask.
 TEST(Finetune, InputsAreKeptForAdapters) {
   const auto kept = [](const std::string& finetune) {
     return whole_model(job_from(tuned(finetune))).activation.value() / 32.0 / 1024.0;
@@ -119,7 +120,8 @@ TEST(Finetune, InputsAreKeptForAdapters) {
   EXPECT_DOUBLE_EQ(down - queries, 2.0 * 11008 + 2.0 * 8);
 }
 
-// Each pass that multiplies with a narrow weight reads it and writes 2 bytes a parameter; the widest is in memory.
+// Each pass that multiplies with a quantised weight reads it and writes 2 bytes per parameter; 16-bit weights are in
+// memory already.
 TEST(Finetune, NarrowWeightsAreWidenedInEachPass) {
   const Job narrow = job_from(tuned(R"({"method": "lora", "rank": 8, "base": "nf4"})"));
   const Job wide = job_from(tuned(R"({"method": "lora", "rank": 8})"));
@@ -133,7 +135,7 @@ TEST(Finetune, NarrowWeightsAreWidenedInEachPass) {
   EXPECT_EQ(whole_model(wide).dequantised_weight.value(), 0.0);
 }
 
-// Sharded: each unit is gathered as it is stored, twice, and only adapters are scattered.
+// Sharded: each unit is gathered in its storage format, twice, and only adapters are scattered.
 TEST(Finetune, ShardsTravelAsTheyAreStored) {
   const std::string sharded = R"({"data_parallel": "fsdp", "global_batch_size": 8})";
   const Job job = job_from(tuned(R"({"method": "qlora", "rank": 16})", sharded));
@@ -182,19 +184,20 @@ double linears_of_llama2_7b() {
   return 32.0 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008);
 }
 
-// A byte read and one written of each frozen weight and microbatch, but for Blackwell, which multiplies as stored.
+// One byte is read and one written per frozen weight and microbatch, except on Blackwell, which multiplies weights as
+// stored.
 TEST(Finetune, HopperTransposesWeightsInEightBits) {
   const auto added = [](const std::string& cluster) {
     const Job job = job_from(lora_in_8_bits(cluster));
     Job narrow = job;
     narrow.training.finetune->base = BaseFormat::kBf16;
-    // In 16 bits a frozen weight is multiplied by way of the same casts, but transposed by nobody.
+    // With 16-bit storage, a frozen weight goes through the same casts but is not transposed.
     return whole_model(job).input_gradient.compute.value() - whole_model(narrow).input_gradient.compute.value();
   };
   const Device h100 = job_from(lora_in_8_bits("1xdgx-h100")).cluster.device;
   const double expected = 2 * linears_of_llama2_7b() / (h100.memory_bandwidth.value() * h100.memory_efficiency);
   const double kernels = 32 * 4 * h100.kernel_launch.value();
-  EXPECT_NEAR(added("1xdgx-h100"), expected + kernels, 1e-3 * expected);  // the host adds a trace
+  EXPECT_NEAR(added("1xdgx-h100"), expected + kernels, 1e-3 * expected);  // the host adds a little
   EXPECT_DOUBLE_EQ(added("1xdgx-b200"), 0.0);
 }
 
@@ -223,13 +226,13 @@ TEST(Finetune, FusedCastsCostNothingOfTheirOwn) {
   };
   const double saved = backward("") - backward(R"(, "fused": ["norm", "rotary", "activation", "casts"])");
   const Device b200 = job_from(lora_in_8_bits("1xdgx-b200")).cluster.device;
-  // 3 of 4 bytes an element of each linear's output, of which frozen ones need one direction: 0.75.
+  // 3 of 4 bytes per element of each linear layer's output; frozen layers need one direction: 0.75.
   const double columns = 3 * 4096 + 4096 + 2 * 11008 + 4096;
   const double bytes = 32 * 4096 * columns * 3 * 0.75;
   EXPECT_NEAR(saved, bytes / (b200.memory_bandwidth.value() * b200.memory_efficiency), 1e-2 * saved);
 }
 
-// Products of 4-bit operands take the time that their peak asks for, where a device has one.
+// GEMMs with 4-bit operands take the time at their own peak, if the device has one.
 TEST(Finetune, FourBitsMultiplyAtTheirOwnPeak) {
   const Job job = job_from(lora_in_8_bits("1xdgx-b200"));
   const GemmShape shape{8192, 8192, 8192, 1};
@@ -242,14 +245,15 @@ TEST(Finetune, FourBitsMultiplyAtTheirOwnPeak) {
   EXPECT_NEAR(time(b200, Fp8Recipe::kMxfp8) / time(b200, Fp8Recipe::kNvfp4), 2.0, 1e-9);
   Device of_its_own = b200;
   of_its_own.gemm_efficiency_fp4 = b200.gemm_efficiency_of(Precision::kFp8) / 2.0;
-  EXPECT_NEAR(time(of_its_own, Fp8Recipe::kMxfp8) / time(of_its_own, Fp8Recipe::kNvfp4), 1.0, 1e-9) << "half of twice";
+  EXPECT_NEAR(time(of_its_own, Fp8Recipe::kMxfp8) / time(of_its_own, Fp8Recipe::kNvfp4), 1.0, 1e-9)
+      << "half the efficiency at twice the peak";
   EXPECT_DOUBLE_EQ(time(of_its_own, Fp8Recipe::kMxfp8), time(b200, Fp8Recipe::kMxfp8));
   Device without = of_its_own;
   without.peak_fp4 = FlopsPerSecond(0.0);
   EXPECT_DOUBLE_EQ(time(without, Fp8Recipe::kMxfp8), time(without, Fp8Recipe::kNvfp4));
 }
 
-// Libraries of before 25.04 were not made for Blackwell.
+// Libraries before 25.04 were not optimised for Blackwell.
 TEST(Finetune, EarlyLibrariesMultiplySlowerOnBlackwellAlone) {
   const auto share = [](const std::string& cluster, const std::string& release) {
     std::string text = lora_in_8_bits(cluster);
@@ -263,7 +267,7 @@ TEST(Finetune, EarlyLibrariesMultiplySlowerOnBlackwellAlone) {
   EXPECT_DOUBLE_EQ(share("1xdgx-h100", "nemo@24.09"), share("1xdgx-h100", "nemo@25.04"));
 }
 
-// Beside the fp32 weight: two fp32 moments, one, two of 8 bits with an fp32 scale for each 256, none that counts.
+// In addition to the fp32 weight: two fp32 moments; one; two of 8 bits with an fp32 scale per 256; a negligible state.
 TEST(Optimizers, KeepTheStatesOfTheirPapers) {
   Training training;
   const auto bytes = [&training](Optimizer optimizer) {
@@ -279,7 +283,7 @@ TEST(Optimizers, KeepTheStatesOfTheirPapers) {
   EXPECT_DOUBLE_EQ(bytes(Optimizer::kAdam), 8.0);
 }
 
-constexpr double kMatrices = 32.0 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008);  // of Llama 2 7B's blocks
+constexpr double kMatrices = 32.0 * (4.0 * 4096 * 4096 + 3.0 * 4096 * 11008);  // of the blocks of Llama 2 7B
 constexpr double kOthers = 2.0 * 32000 * 4096 + 65.0 * 4096;
 
 ModelStates states_of(const Job& job) {
@@ -287,7 +291,7 @@ ModelStates states_of(const Job& job) {
   return model_states(job.layout, job.training, costs.parameters, 0.0, costs.frozen, &costs.matrices);
 }
 
-// One moment of a matrix, two of embedding, head and norms (2502.16982 §2.2).
+// One moment for matrices, two for embedding, head and norms (2502.16982 §2.2).
 TEST(Optimizers, MuonKeepsOneMomentOfMatrices) {
   const auto optimizer = [](const std::string& zero) {
     return states_of(job_from(tuned(R"("full")", R"({"global_batch_size": 8, "zero": )" + zero + "}",
@@ -299,8 +303,8 @@ TEST(Optimizers, MuonKeepsOneMomentOfMatrices) {
   EXPECT_NEAR(optimizer("1"), whole / 8, 1.0);
 }
 
-// Moments of r x n in place of m x n, and the projection (2403.03507 Table 1): of a matrix 4096 x 11008 two of 128 x
-// 11008 and one of 4096 x 128.
+// Moments of r x n instead of m x n, plus the projection (2403.03507 Table 1): a matrix of 4096 x 11008 has two of 128
+// x 11008 and one of 4096 x 128.
 TEST(Optimizers, GaloreKeepsMomentsOfTheProjectedGradient) {
   const auto states = [](const std::string& rank) {
     return states_of(job_from(
@@ -315,7 +319,8 @@ TEST(Optimizers, GaloreKeepsMomentsOfTheProjectedGradient) {
   EXPECT_LT(states("16").optimizer, states("128").optimizer);
 }
 
-// Newton-Schulz: five times X·Xᵀ, its square and a product with X, of each matrix; shared out with the states.
+// Newton-Schulz: five times X·Xᵀ, its square and a product with X, for each matrix; distributed like the optimizer
+// states.
 TEST(Optimizers, MuonMultipliesEachMatrixFifteenTimes) {
   const auto update = [](const std::string& optimizer, const std::string& zero) {
     const Job job = job_from(tuned(R"("full")", R"({"global_batch_size": 8, "zero": )" + zero + "}",
@@ -336,8 +341,8 @@ TEST(Optimizers, MuonMultipliesEachMatrixFifteenTimes) {
   EXPECT_NEAR(update("muon", "1") / update("muon", "0"), 1.0 / 8, 1e-3);
 }
 
-// Of eight ranks with their own experts each multiplies its own, and none can share them out: as long as one rank with
-// all experts that eight share.
+// Each of eight expert-parallel ranks multiplies its own experts and cannot share the work: it takes as long as one
+// rank with all experts, shared by eight replicas.
 TEST(Optimizers, MuonsExpertsAreSharedByTheReplicasThatHoldThem) {
   const auto update = [](const std::string& optimizer, int ep) {
     const Job job = job_from(fmt::format(
@@ -366,7 +371,7 @@ TEST(Optimizers, MuonTakesWhatSwiftMeasuredLessThanAdam) {
   EXPECT_NEAR((optimizer("adam") - optimizer("muon")) / kGib, 78.0 - 65.0, 1.5);
 }
 
-// LLaMA-Factory, README.md, hardware requirements: 18 GB a billion parameters in bf16 or fp16, 8 GB in pure_bf16.
+// LLaMA-Factory, README.md, hardware requirements: 18 GB per billion parameters in bf16 or fp16, 8 GB in pure_bf16.
 TEST(Optimizers, StatesAreThoseOfLlamaFactorysTable) {
   const auto bytes = [](const std::string& more) {
     const Job job = job_from(tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "stack": "pytorch-ddp")" + more));
@@ -388,7 +393,7 @@ StageCosts preferred(const std::string& finetune, const std::string& preference,
       job_from(tuned(finetune, R"({"global_batch_size": 16, "micro_batch_size": )" + samples + "}", more)));
 }
 
-// A pair is two sequences; beside each passes another one forward, through a model that keeps nothing.
+// A pair is two sequences; each also makes a forward pass through a reference model that keeps nothing.
 TEST(Preferences, ReferencesPassForwardAndKeepNothing) {
   const StageCosts plain = preferred(R"("full")", "", "2");
   const StageCosts dpo = preferred(R"("full")", R"("dpo")");
@@ -399,7 +404,7 @@ TEST(Preferences, ReferencesPassForwardAndKeepNothing) {
   const StageCosts alone = preferred(R"("full")", R"({"method": "dpo", "reference": false})");
   EXPECT_EQ(alone.forward.total(), plain.forward.total());
   EXPECT_EQ(preferred(R"("full")", R"("simpo")").forward.total(), plain.forward.total());
-  // Two through the reference and one through the model itself.
+  // Two sequences through the reference, and one forward pass through the model itself.
   const StageCosts one = preferred(R"("full")", "");
   EXPECT_NEAR(preferred(R"("full")", R"("kto")").forward.total() / one.forward.total(), 4.0, 1e-12);
   EXPECT_NEAR(preferred(R"("full")", R"("grpo")").forward.total() / one.forward.total(), 2.0, 1e-12);
@@ -437,11 +442,11 @@ TEST(Preferences, ComplaintsNameMethodAndReference) {
   EXPECT_EQ(field(R"("rlhf")"), "training.preference.method");
   EXPECT_EQ(field("3"), "training.preference");
   EXPECT_EQ(field(R"({"method": "simpo", "reference": true})"), "training.preference.reference");
-  EXPECT_EQ(field(R"({"reference": false})"), "training.preference.method") << "no method is meant by itself";
-  EXPECT_EQ(field("null"), "") << "as if it were absent";
+  EXPECT_EQ(field(R"({"reference": false})"), "training.preference.method") << "no method is implied";
+  EXPECT_EQ(field("null"), "") << "the same as an absent key";
 }
 
-// What a job says of its stack stays; fp32 gradients beside fp32 weights go with them.
+// Explicit stack settings of a job are kept; fp32 gradients disappear together with fp32 weights.
 TEST(Optimizers, MasterWeightsLeaveTheStacksOwnFigures) {
   const auto stack = [](const std::string& name) {
     return job_from(tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "master_weights": false, "stack": )" + name))

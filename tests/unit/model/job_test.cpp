@@ -83,7 +83,7 @@ TEST(Job, ADeviceTellsSharesByPrecision) {
                                    "gemm_efficiency_by_precision": {"fp8": 0.5}}}, "layout": {"global_batch_size": 8}})")
                           .cluster.device;
   EXPECT_EQ(b300.gemm_efficiency_of(Precision::kFp8), 0.5);
-  EXPECT_EQ(b300.gemm_efficiency_fp4, 0.38) << "a figure of one precision leaves the others as they are";
+  EXPECT_EQ(b300.gemm_efficiency_fp4, 0.38) << "a figure of one precision leaves the others unchanged";
   for (const char* bad : {R"({"fp9": 0.5})", R"({"fp8": 1.5})", R"({"fp8": 0})", "0.5"}) {
     EXPECT_THROW(with(bad), ConfigError) << bad;
   }
@@ -216,7 +216,7 @@ TEST(Document, NestsAsDeepAsItSays) {
   EXPECT_THROW(parse_json(nested(65), "a.json"), ConfigError);
 }
 
-// A timeline of a million actions is such a list: looking through it at each of its ends took minutes.
+// A timeline of a million actions is such a list: searching it at each of its ends used to take minutes.
 TEST(Document, LongListsTakeTimeByTheirLength) {
   std::string text = "[{}";
   for (int index = 0; index < 400'000; ++index) text += ",{}";
@@ -265,7 +265,8 @@ TEST(Job, WhatItSaysOfItsSoftwareReplacesTheStacks) {
                ConfigError);
 }
 
-// An MI300X has no NVLink; another memory of the same generation is no other node.
+// An MI300X has no NVLink, so it does not belong in these nodes, and the assumptions say so; a device of the same
+// generation with other memory does.
 TEST(Job, TellsOfADeviceInNodesOfAnother) {
   const auto told = [](const std::string& cluster) {
     const Job job =

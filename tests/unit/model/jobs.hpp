@@ -8,16 +8,16 @@
 
 namespace flopcast {
 
-/// The job that a job file with this text means; the file is called "job.json".
+/// The job that this job file's text describes; the file is called "job.json".
 Job job_from(std::string_view text);
 
-/// The complaint about it; an empty diagnostic when there is none.
+/// The error for this text; an empty diagnostic if it is valid.
 Diagnostic complaint_about(std::string_view text);
 
-/// For what reads files of a job that names none: throws EnvironmentError when it is asked for one.
+/// File reader for jobs that refer to no files: throws EnvironmentError if it is called.
 std::string no_files(const std::string& path);
 
-/// GPT-3 175B on eight DGX A100, as Korthikanti et al. measured it; `layout` replaces the layout's keys.
+/// GPT-3 175B on eight DGX A100, as measured by Korthikanti et al.; `layout` replaces the keys of the layout.
 std::string gpt3_job(std::string_view layout);
 
 }  // namespace flopcast

@@ -58,21 +58,21 @@ TEST(RankGrid, TensorParallelRanksAreNeighbours) {
   }
 }
 
-// Each case against what one reads off the ranks by hand.
+// Each case is compared with placements worked out by hand.
 TEST(RankGrid, PlacementDecidesWhichLinksAGroupUses) {
   const GroupPlacement inside = RankGrid(layout_of(8, 1, 4, 2)).placement(Axis::kTensor, nodes_of(8, 8));
   EXPECT_EQ(inside.nodes, 1);
   EXPECT_EQ(inside.ranks_per_node, 8);
   EXPECT_EQ(inside.groups_sharing_nics, 1);
 
-  // tp 2: data-parallel groups have 4 ranks a node, and two such groups share the node's cards.
+  // tp 2: data-parallel groups have 4 ranks per node, and two such groups share the node's cards.
   const GroupPlacement data = RankGrid(layout_of(2, 1, 8, 2)).placement(Axis::kData, nodes_of(4, 8));
   EXPECT_EQ(data.ranks, 8);
   EXPECT_EQ(data.nodes, 2);
   EXPECT_EQ(data.ranks_per_node, 4);
   EXPECT_EQ(data.groups_sharing_nics, 2);
 
-  // tp 8 fills the node: every data-parallel group has one rank there, eight groups share the cards.
+  // tp 8 fills the node: every data-parallel group has one rank per node, and eight groups share the cards.
   const GroupPlacement one_each = RankGrid(layout_of(8, 1, 4, 1)).placement(Axis::kData, nodes_of(4, 8));
   EXPECT_EQ(one_each.nodes, 4);
   EXPECT_EQ(one_each.ranks_per_node, 1);
@@ -115,7 +115,7 @@ struct Counted {
   int fullest = 0;
 };
 
-// The worst of some groups of ranks on even nodes, each rank looked at.
+// The worst of several groups of ranks on even nodes, found by checking each rank.
 Counted worst_of(const std::vector<std::vector<int>>& groups, int node) {
   Counted worst;
   for (const std::vector<int>& group : groups) {
@@ -146,7 +146,7 @@ TEST(RankGrid, PlacementIsThatOfTheWorstGroupOfAll) {
       ASSERT_EQ(placement.nodes, expected.nodes) << "round " << round;
       ASSERT_EQ(placement.ranks_per_node, expected.fullest) << "round " << round;
     }
-    // Every ep-th rank of the plane of context and data ranks, from each of the first ep.
+    // Every ep-th rank of the plane of context and data ranks, starting from each of the first ep.
     const int plane = layout.cp * layout.dp;
     const int ep = layout.dp % 2 == 0 ? 2 * layout.cp : 1;
     std::vector<std::vector<int>> groups;
@@ -169,12 +169,12 @@ TEST(RankGrid, PlacementIsThatOfTheWorstGroupOfAll) {
 }
 
 TEST(RankGrid, FollowsUnevenNodes) {
-  // Seven pipeline ranks over 4 + 3 devices: one hop leaves a node, the one from the fourth to the fifth.
+  // Seven pipeline ranks over 4 + 3 devices: only the hop from the fourth to the fifth leaves a node.
   const RankGrid pipeline(layout_of(1, 1, 1, 7));
   for (int rank = 0; rank < 6; ++rank) {
     EXPECT_EQ(pipeline.pipeline_hop_crosses_nodes(rank, rank + 1, uneven_nodes({4, 3})), rank == 3) << rank;
   }
-  // tp 2 over 3 + 5 devices: ranks 2 and 3 of the second pair sit on different nodes.
+  // tp 2 over 3 + 5 devices: ranks 2 and 3, the second pair, are on different nodes.
   const GroupPlacement tensor = RankGrid(layout_of(2, 1, 4, 1)).placement(Axis::kTensor, uneven_nodes({3, 5}));
   EXPECT_EQ(tensor.nodes, 2);
   EXPECT_EQ(tensor.ranks_per_node, 1);
@@ -182,7 +182,7 @@ TEST(RankGrid, FollowsUnevenNodes) {
 }
 
 TEST(RankGrid, ExpertRanksAreNeighboursInTheDataPlane) {
-  // tp 2 on nodes of 8: four data ranks a node, so eight expert ranks touch two nodes.
+  // tp 2 on nodes of 8: four data ranks per node, so eight expert ranks span two nodes.
   const RankGrid grid(layout_of(2, 1, 16, 1));
   const GroupPlacement experts = grid.expert_placement(8, nodes_of(4, 8));
   EXPECT_EQ(experts.ranks, 8);

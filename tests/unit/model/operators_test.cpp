@@ -44,13 +44,13 @@ TEST(Operators, FlashAttentionKeepsNoScores) {
   const Job job = job_from(text);
   ASSERT_TRUE(job.training.flash_attention);
   const double sbh = 2048.0 * 12288.0;
-  const double log_sums = 4.0 * 96 * 2048;  // one fp32 a head and token
+  const double log_sums = 4.0 * 96 * 2048;  // one fp32 per head and token
   const auto operators = block_operators(job.model, job.layout, job.training, BlockKind::kDense);
   EXPECT_NEAR(saved_activation(operators).value(), 34 * sbh + log_sums, 1.0);
   EXPECT_NEAR(saved_selectively(operators, job.layout, job.training.stack).value(), 34 * sbh, 1.0);
 }
 
-// Pairs of query and key counted one by one.
+// Pairs of query and key, counted explicitly.
 TEST(Operators, WindowsCostWhatTheirPairsAre) {
   Transformer model;
   model.layers = 4;
@@ -60,7 +60,7 @@ TEST(Operators, WindowsCostWhatTheirPairsAre) {
     for (int query = 0; query < sequence; ++query) {
       for (int key = 0; key <= query; ++key) {
         const bool seen = (window == 0 || query - key < window) && (chunk == 0 || query / chunk == key / chunk);
-        // Half of the diagonal, as causal attention's s²/2 has it.
+        // Half of the diagonal, consistent with causal attention's s²/2.
         if (seen) found += query == key ? 0.5 : 1.0;
       }
     }
@@ -72,7 +72,7 @@ TEST(Operators, WindowsCostWhatTheirPairsAre) {
     constexpr int kSequence = 512;
     const double whole = pairs(kSequence, 0, 0);
     const double expected = (3 * pairs(kSequence, window, chunk) + whole) / (4 * whole);
-    // The window's last token is a whole one, where the closed form has half of it.
+    // The last token of the window counts fully here, but half in the closed form.
     EXPECT_NEAR(model.attended_share(kSequence), expected, 0.002) << window << " " << chunk;
   }
 }
@@ -152,7 +152,7 @@ TEST(Operators, ShardedWorkAddsUpToTheWhole) {
   EXPECT_DOUBLE_EQ(sharded_bytes * 8, whole_bytes);
 }
 
-// Causal attention by half: 6·12Lh² a token for the products stay, 12Lsh for the scores become 6Lsh (PaLM 2204.02311,
+// Halved causal attention: 6·12Lh² per token for the GEMMs stay, 12Lsh for the scores become 6Lsh (PaLM 2204.02311,
 // appendix B; FlashAttention-2 2307.08691 §4.1).
 TEST(Operators, CausalFlopsHalveAttention) {
   for (const char* attention : {"flash", "unfused"}) {
@@ -165,8 +165,8 @@ TEST(Operators, CausalFlopsHalveAttention) {
   }
 }
 
-// Selective recomputation by operator keeps a block's input (2h bytes a token), half of the outputs of its products
-// (qkv 6144, output 4096, up 2 · 14336, down 4096 columns) and attention's output and log-sums.
+// Selective recomputation by operator keeps a block's input (2h bytes per token), half of the outputs of its GEMMs (qkv
+// 6144, output 4096, up 2 · 14336, down 4096 columns) and attention's output and log-sums.
 TEST(Operators, RecomputingEverySecondProductKeepsTheOthers) {
   const Job job = job_from(R"({"model": "llama3-8b", "cluster": "dgx-h100", "training": {"stack": "torchtitan"},
     "layout": {"data_parallel": "fsdp", "recompute": "selective", "global_batch_size": 8}})");
@@ -176,9 +176,8 @@ TEST(Operators, RecomputingEverySecondProductKeepsTheOthers) {
   EXPECT_NEAR(saved_selectively(operators, job.layout, job.training.stack).value() / 8192, of_token, 1e-6);
 }
 
-// Bytes a token of one block, by what each module drops: the norms' outputs (2h each), an MLP's activation and its
-// input (3 columns of 16 bits, the norm's output stays), flash attention's log-sums; and the products that are done
-// again.
+// Bytes per token of one block that each module drops: the norms' outputs (2h each), an MLP's activation and its input
+// (3 columns of 16 bits, the norm's output stays), flash attention's log-sums; and the FLOPs of recomputed GEMMs.
 TEST(Operators, RecomputedModulesDropWhatTheyRebuild) {
   const auto dropped = [](const std::string& model, const std::string& modules, double* flops) {
     const Job job =
@@ -208,7 +207,7 @@ TEST(Operators, RecomputedModulesDropWhatTheyRebuild) {
               1e-6);
   EXPECT_EQ(dropped("llama3-8b", R"(["moe", "moe_act", "shared_experts", "mla_up_proj"])", &flops), 0.0);
   EXPECT_EQ(flops, 0.0);
-  // Two experts a token: what goes into their second products.
+  // Two experts per token: the inputs of their second GEMMs.
   EXPECT_NEAR(dropped("mixtral-8x7b", R"(["moe_act"])", &flops), 2 * 2 * 14336, 1e-6);
   EXPECT_EQ(flops, 0.0);
   EXPECT_GT(dropped("mixtral-8x7b", R"(["moe"])", &flops), 2 * 2 * (3 * 14336 + 4096));
@@ -219,7 +218,7 @@ TEST(Operators, RecomputedModulesDropWhatTheyRebuild) {
   EXPECT_NEAR(dropped("deepseek-v3", R"(["shared_experts"])", &flops), 2 * 3 * 2048, 1e-6);
 }
 
-// An eager RMSNorm keeps its input in fp32 and the scaled result in 16 bits, an eager SwiGLU its gate's function.
+// An eager RMSNorm keeps its input in fp32 and the scaled result in 16 bits; an eager SwiGLU keeps the activated gate.
 TEST(Operators, EagerOperatorsKeepMore) {
   const auto saved = [](const char* fused) {
     const Job job = job_from(R"({"model": "llama3-8b", "cluster": "dgx-h100", "training": {"stack": "nanotron",
@@ -244,13 +243,13 @@ TEST(Operators, HostTimesOfCollectivesAddUp) {
     const StageCosts& inner = costs.stages[1];
     return (inner.forward.total() + inner.input_gradient.total() + inner.weight_gradient.total()).value() / 3;
   };
-  // Ten collectives a layer and microbatch, four ranks: pipeline neighbours are on two nodes.
+  // Ten collectives per layer and microbatch, four ranks; pipeline neighbours are on two nodes.
   const double without = layer(R"(, "collective_stall": "0s")");
   EXPECT_NEAR(layer(R"(, "collective_stall": "50ms")") - without, 10 * 4 * 50e-3, 1e-3);
   EXPECT_GT(without, 10 * 100e-3);
 }
 
-// 98 tensors of 16 layers, embedding and head, 16 at a time: 5 1/8 more latencies of a ring over 16 nodes.
+// 98 tensors in 16 layers, embedding and head, 16 at a time: 5 1/8 additional latencies of a ring over 16 nodes.
 TEST(Operators, GathersOfEachParameterAddTheirLatencies) {
   const auto gather = [](const char* each, const char* hop) {
     const Job job = job_from(

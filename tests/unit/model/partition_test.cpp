@@ -14,7 +14,7 @@ TEST(MinMaxPartition, ClosedCases) {
   EXPECT_EQ(min_max_partition({1, 2, 3, 4, 5, 6}, 2), std::vector<int>({4, 2}));
   EXPECT_EQ(min_max_partition({42}, 1), std::vector<int>({1}));
   EXPECT_EQ(min_max_partition({0, 0}, 2), std::vector<int>({1, 1}));
-  EXPECT_EQ(min_max_partition({9, 1, 1, 1}, 3), std::vector<int>({1, 2, 1}));  // early parts first
+  EXPECT_EQ(min_max_partition({9, 1, 1, 1}, 3), std::vector<int>({1, 2, 1}));  // early parts take more
   EXPECT_EQ(min_max_partition(std::vector<double>(10, 1.0), 4), std::vector<int>({3, 3, 3, 1}));
 }
 
@@ -52,7 +52,7 @@ TEST(PipeDreamPlanner, FreeCommunicationSplitsEvenly) {
   EXPECT_EQ(plan.workers, 4);
 }
 
-// T(m) = max(4 s, 2(m-1)·3 B / (1 B/s)) / m: two replicas wait 3 s a minibatch, a cut that sends 2·0.5 B only 2 s.
+// T(m) = max(4 s, 2(m-1)·3 B / (1 B/s)) / m: two replicas take 3 s per minibatch, a cut that sends 2·0.5 B only 2 s.
 TEST(PipeDreamPlanner, HeavyWeightsMakeAPipeline) {
   const CutStates cuts = chain(1, 0.5);
   const PipelinePlan plan = plan_of(cuts, {{2, BytesPerSecond(1)}}, {});
@@ -60,14 +60,14 @@ TEST(PipeDreamPlanner, HeavyWeightsMakeAPipeline) {
   ASSERT_EQ(plan.stages.size(), 2u);
   EXPECT_EQ(plan.stages[0].last_state, 1u);
   EXPECT_DOUBLE_EQ(plan.data_parallel.value(), 3.0);
-  // Large activations make the pipeline the slower one.
+  // Large activations make the pipeline slower.
   EXPECT_EQ(plan_of(chain(1, 3), {{2, BytesPerSecond(1)}}, {}).stages.size(), 1u);
 }
 
 TEST(PipeDreamPlanner, TheCodeAddsWhatThePaperOverlaps) {
   PlannerOptions options;
   options.rules = PlannerRules::kPublishedCode;
-  // (4 + 4·1/2·3)/2 = 5 on both, against 2 in a pipeline whose activations are free.
+  // (4 + 4·1/2·3)/2 = 5 on both, compared with 2 in a pipeline whose activations are free.
   const PipelinePlan plan = plan_of(chain(1, 3), {{2, BytesPerSecond(1)}}, options);
   EXPECT_DOUBLE_EQ(plan.time_per_minibatch.value(), 2.0);
   EXPECT_DOUBLE_EQ(plan.data_parallel.value(), 5.0);
@@ -83,7 +83,7 @@ TEST(PipeDreamPlanner, StraightPipelinesUseEveryWorkerOrSayNo) {
   EXPECT_EQ(plan.workers, 2);
 }
 
-// Three layers of 1 B weights and 1 B activations, two workers: the first of two stages holds two versions.
+// Three layers of 1 B weights and 1 B activations, two workers: the first of two stages keeps two versions.
 TEST(PipeDreamPlanner, MemoryCountsTheMinibatchesInFlight) {
   PlannerOptions options;
   options.straight = true;
@@ -91,8 +91,8 @@ TEST(PipeDreamPlanner, MemoryCountsTheMinibatchesInFlight) {
     options.memory = Bytes(memory);
     return plan_pipeline(chain(1, 1), {{2, BytesPerSecond(1)}}, options).has_value();
   };
-  EXPECT_TRUE(fits(8.0));  // two layers in front, two versions of 4 B
-  EXPECT_TRUE(fits(4.0));  // one in front: 2 · 2 B; two behind, once: 4 B
+  EXPECT_TRUE(fits(8.0));  // two layers first, two versions of 4 B
+  EXPECT_TRUE(fits(4.0));  // one layer first: 2 · 2 B; two layers second, one version: 4 B
   EXPECT_FALSE(fits(3.9));
 }
 
@@ -124,12 +124,12 @@ SplitCosts alike(int ranks, int chunks, int layers, double head) {
 TEST(BalancedSplit, TheHeadTakesThePlaceOfLayers) {
   EXPECT_EQ(balanced_split(alike(4, 1, 8, 0.0), {2, 2, 2, 2}), std::vector<int>({2, 2, 2, 2}));
   EXPECT_EQ(balanced_split(alike(4, 1, 14, 2.0), {4, 4, 3, 3}), std::vector<int>({4, 4, 4, 2}));
-  EXPECT_EQ(balanced_split(alike(4, 1, 7, 0.0), {2, 2, 2, 1}), std::vector<int>({1, 2, 2, 2}));  // less early
+  EXPECT_EQ(balanced_split(alike(4, 1, 7, 0.0), {2, 2, 2, 1}), std::vector<int>({1, 2, 2, 2}));  // fewer early
   EXPECT_EQ(balanced_split(alike(4, 1, 9, 9.0), {3, 2, 2, 2}), std::vector<int>({3, 3, 3, 0}));
 }
 
 TEST(BalancedSplit, ChunksOfARankShareItsLoad) {
-  // Twelve layers and a head of four: each of two ranks gets 8, the last chunk nothing but the head.
+  // Twelve layers and a head of four: each of two ranks gets 8, and the last chunk has only the head.
   const std::vector<int> split = balanced_split(alike(2, 2, 12, 4.0), {3, 3, 3, 3});
   const SplitQuality quality = quality_of(alike(2, 2, 12, 4.0), split);
   EXPECT_DOUBLE_EQ(quality.busiest_rank, 8.0);
@@ -137,7 +137,7 @@ TEST(BalancedSplit, ChunksOfARankShareItsLoad) {
   EXPECT_EQ(split, std::vector<int>({4, 4, 4, 0}));
 }
 
-// The stage times of the model are fixed costs plus the layers, for dense models and for mixtures of experts.
+// The model's stage times are fixed costs plus the layers, for dense models and for mixtures of experts.
 TEST(BalancedSplit, CostsAddUpToThePricedStages) {
   for (const char* model : {"llama3-8b", "deepseek-v3", "gpt3-1.3b"}) {
     const Job job =
@@ -156,7 +156,7 @@ TEST(BalancedSplit, CostsAddUpToThePricedStages) {
   }
 }
 
-// As published steps of the Ultra-Scale Playbook were split: the head of 1B counts as four layers, that of 8B as 2.2.
+// Splits of published steps in the Ultra-Scale Playbook: the head of 1B counts as four layers, that of 8B as 2.2.
 TEST(SplitByParameters, KeepsTheHeadOfNanotronByItself) {
   Transformer small;
   small.layers = 16;

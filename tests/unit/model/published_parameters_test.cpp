@@ -14,9 +14,9 @@ namespace {
 struct Published {
   const char* model;
   double total;         // as published
-  double rounding;      // half a unit of its last digit, or what the description says is left out
-  const char* source;   // of the count, not of the shape
-  double active = 0.0;  // of mixtures of experts
+  double rounding;      // half a unit of the last digit, or the parts that the description excludes
+  const char* source;   // source of the count, not of the shape
+  double active = 0.0;  // for mixtures of experts
   double active_rounding = 0.0;
 };
 
@@ -29,7 +29,7 @@ constexpr const char* kGpt3 = "2005.14165, Table 2.1";
 constexpr const char* kQwen25 = "2412.15115, model cards";
 constexpr const char* kQwen3 = "2505.09388, model cards";
 
-// A name such as "1.3B" of GPT-3 and OPT is a name: the tolerance says how far the shape is from it.
+// Names such as "1.3B" of GPT-3 and OPT are only nominal: the tolerance is the distance of the shape from the name.
 constexpr Published kPublished[] = {
     {"gpt2-124m", 124'439'808, 0, kSafetensors},
     {"gpt2-355m", 354'823'168, 0, kSafetensors},
@@ -81,23 +81,23 @@ constexpr Published kPublished[] = {
     {"mixtral-8x7b", 46'702'792'704, 0, kSafetensors, 12.9 * kB, 0.05 * kB},
     {"mixtral-8x22b", 141 * kB, 0.5 * kB, "Mistral AI, announcement of April 2024", 39 * kB, 0.5 * kB},
     {"deepseek-v3", 671 * kB, 0.5 * kB, "2412.19437, abstract", 37 * kB, 0.6 * kB},
-    // Less the biases that balance the router.
+    // Without the biases that balance the router.
     {"kimi-k2", 1'026'408'232'448 - 60.0 * 384, 0, kSafetensors, 32 * kB, 1 * kB},
     {"qwen3-coder-480b-a35b", 480'154'875'392, 0, kSafetensors, 35 * kB, 0.6 * kB},
     {"deepseek-r1", 671 * kB, 0.5 * kB, "deepseek-ai/DeepSeek-R1, README", 37 * kB, 0.6 * kB},
     {"glm-4.5", 355 * kB, 3 * kB, "2508.06471, Table 1", 32 * kB, 1.7 * kB},
     {"glm-4.6", 355 * kB, 3 * kB, "zai-org/GLM-4.6 on Hugging Face", 32 * kB, 1.7 * kB},
     {"glm-4.5-air", 106 * kB, 1 * kB, "2508.06471, Table 1", 12 * kB, 1.5 * kB},
-    // Active without the embedding's table there, with it here.
+    // The published active count excludes the embedding table; the count here includes it.
     {"gpt-oss-20b", 20'914'757'184, 0, kSafetensors, 3.61 * kB + 201'088 * 2880.0, 0.01 * kB},
     {"gpt-oss-120b", 116'829'156'672, 0, kSafetensors, 5.13 * kB + 201'088 * 2880.0, 0.01 * kB},
     {"olmoe-1b-7b", 6'919'161'856, 0, kSafetensors, 1.3 * kB, 0.05 * kB},
-    // The same.
+    // Also without the embedding table.
     {"minimax-m2", 230 * kB, 2 * kB, "MiniMaxAI/MiniMax-M2 on Hugging Face", 10 * kB + 200'064 * 3072.0, 0.5 * kB},
     {"dbrx", 131'596'523'520, 0, kSafetensors, 36 * kB, 0.5 * kB},
-    // A head beside the table that the original shares with it is 0.8 B more.
+    // The original shares the head with the embedding table; a separate head adds 0.8 B.
     {"grok-1", 314 * kB, 2 * kB, "xai-org/grok-1, README", 0.25 * 314 * kB, 6 * kB},
-    // Less the vision encoder and its projection, which both have alike.
+    // Without the vision encoder and its projection, which are the same in both.
     {"llama4-scout", 108'641'793'536 - 871'932'416, 0, kSafetensors, 17 * kB, 0.5 * kB},
     {"llama4-maverick", 401'583'781'376 - 871'932'416, 0, kSafetensors, 17 * kB, 0.5 * kB},
     {"opt-125m", 125'239'296, 2 * 768, kSafetensors},
@@ -114,7 +114,7 @@ constexpr Published kPublished[] = {
     {"bloom-3b", 3'002'557'440, 0, kSafetensors},
     {"bloom-7b1", 7'069'016'064, 0, kSafetensors},
     {"bloom-176b", 176'247'271'424, 0, "2211.05100, Table 3"},
-    // Less pooler (1024·1025) and token types (2·1024), with the final norm (2·1024) that its head has.
+    // Without pooler (1024·1025) and token types (2·1024), but with the final norm (2·1024) of its head.
     {"bert-large", 335'141'888 - 1024.0 * 1025, 0, kSafetensors},
 };
 
@@ -136,18 +136,18 @@ TEST(PublishedParameters, AreCounted) {
       EXPECT_EQ(counts.active, counts.total) << published.model;
     }
   }
-  std::printf("%zu published parameter counts, %d met to the last parameter\n", std::size(kPublished), exact);
+  std::printf("%zu published parameter counts, %d matched exactly\n", std::size(kPublished), exact);
 }
 
 TEST(PublishedParameters, CoverTheCatalogue) {
   for (const std::string& name : catalogue_names(CatalogueKind::kModels)) {
     const bool listed = std::any_of(std::begin(kPublished), std::end(kPublished),
                                     [&name](const Published& published) { return published.model == name; });
-    EXPECT_TRUE(listed) << name << " has no published count to be tested against";
+    EXPECT_TRUE(listed) << name << " has no published count to compare with";
   }
 }
 
-// DeepSeek-V3's README_WEIGHTS: a module of 11.5 B unique parameters, the embedding and head that it shares apart.
+// DeepSeek-V3's README_WEIGHTS: a module of 11.5 B unique parameters, without the embedding and head that it shares.
 TEST(PublishedParameters, OfMultiTokenPrediction) {
   const auto counts = [](int modules) {
     return count_parameters(job_from(R"({"model": {"name": "deepseek-v3", "mtp_layers": )" + std::to_string(modules) +
@@ -163,7 +163,7 @@ TEST(PublishedParameters, OfMultiTokenPrediction) {
   EXPECT_EQ(one.active - none.active, one.mtp - 248LL * 3 * 7168 * 2048);
 }
 
-// DeepSeek-V3's list of tensors: 61 layers, three of them dense.
+// DeepSeek-V3's tensor list: 61 layers, three of them dense.
 TEST(PublishedParameters, DeepSeekLayerByLayer) {
   const ParameterCounts counts = counts_of("deepseek-v3");
   constexpr std::int64_t kHidden = 7168;

@@ -14,13 +14,13 @@ void expect_volume(const LineVolume& volume, double forward, double input_gradie
   EXPECT_DOUBLE_EQ(volume.weight_gradient, weight_gradient);
 }
 
-// Four tokens, 6 -> 10 features on two ranks: X has 24 elements, of which 12 are elsewhere; Y has 40 and 20.
+// Four tokens, 6 -> 10 features on two ranks: X has 24 elements, 12 of them on the other rank; Y has 40 and 20.
 TEST(TensorLine, VolumesOnTwoRanksByHand) {
   const auto volume = [](LineForm form, bool split) { return line_volume(form, split, 2, 4, 6, 10); };
   expect_volume(volume(LineForm::kColumn, false), 20, 24, 0);
   expect_volume(volume(LineForm::kRow, false), 40, 12, 0);
   expect_volume(volume(LineForm::kPair, false), 40, 24, 0);
-  // Half of what a rank has after the gather, 4 x 5 of Y, belongs to the other: 10.
+  // After the gather, half of a rank's 4 x 5 part of Y belongs to the other rank: 10.
   expect_volume(volume(LineForm::kColumn, true), 12 + 10, 10 + 12, 12);
   expect_volume(volume(LineForm::kRow, true), 6 + 20, 20 + 6, 0);
   expect_volume(volume(LineForm::kPair, true), 12 + 20, 20 + 12, 12);
@@ -32,7 +32,8 @@ TEST(TensorLine, OneRankSendsNothing) {
   }
 }
 
-// Sequence parallelism changes no volume of a pair but gathers the input once more (2205.05198 §4.2.2).
+// Sequence parallelism does not change the volumes of a pair, except that the input is gathered once more (2205.05198
+// §4.2.2).
 TEST(TensorLine, SequenceParallelismCostsAPairOneGather) {
   const LineVolume plain = line_volume(LineForm::kPair, false, 8, 128, 64, 64);
   const LineVolume split = line_volume(LineForm::kPair, true, 8, 128, 64, 64);
@@ -40,8 +41,8 @@ TEST(TensorLine, SequenceParallelismCostsAPairOneGather) {
   EXPECT_DOUBLE_EQ(split.weight_gradient, 7.0 / 8 * 128 * 64);
 }
 
-// Eight tokens, 4 -> 12 features. On 2 x 2 ranks each of X (32), A (48) is in panels of a half; on 2 x 2 x 2 with depth
-// X's panels are a quarter; on the cube all panels are a quarter, Y's (96) too.
+// Eight tokens, 4 -> 12 features. On 2 x 2 ranks, X (32) and A (48) are split into halves; on 2 x 2 x 2 with depth, X
+// is split into quarters; on the cube, all matrices are split into quarters, including Y (96).
 TEST(TensorGridVolume, OnSmallGridsByHand) {
   const GridVolume plane = grid_volume(TensorParallel::k2d, tensor_grid(TensorParallel::k2d, 4, 1), 8, 4, 12);
   EXPECT_DOUBLE_EQ(plane.forward, 8 + 12);

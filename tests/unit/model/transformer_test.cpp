@@ -25,7 +25,7 @@ TEST(Transformer, MatchesTheFormulaOfNarayanan) {
     const double expected = narayanan(model.layers, model.hidden, model.vocab, model.sequence_length);
     EXPECT_NEAR(static_cast<double>(count_parameters(model).total), expected, expected * 1e-12) << name;
   }
-  // The names round what Korthikanti et al. 2205.05198 Table 3 trained.
+  // The names are rounded sizes of the models trained in Korthikanti et al. 2205.05198 Table 3.
   EXPECT_NEAR(static_cast<double>(count_parameters(model_named("megatron-22b")).total) / 1e9, 22.0, 0.5);
   EXPECT_NEAR(static_cast<double>(count_parameters(model_named("megatron-530b")).total) / 1e9, 530.0, 1.0);
   EXPECT_NEAR(static_cast<double>(count_parameters(model_named("megatron-1t")).total) / 1e9, 1008.0, 2.0);
@@ -53,7 +53,7 @@ TEST(Transformer, CountsGroupedQueriesGatesAndUntiedHeads) {
 }
 
 TEST(Transformer, PadsTheVocabularyForEveryRank) {
-  EXPECT_EQ(padded_vocab(50'257, 128, 8), 51'200);  // what Megatron trains GPT-3 with
+  EXPECT_EQ(padded_vocab(50'257, 128, 8), 51'200);  // size with which Megatron trains GPT-3
   EXPECT_EQ(padded_vocab(50'257, 128, 1), 50'304);
   EXPECT_EQ(padded_vocab(51'200, 128, 8), 51'200);
   EXPECT_EQ(padded_vocab(50'257, 1, 1), 50'257);

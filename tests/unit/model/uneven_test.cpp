@@ -62,7 +62,7 @@ TEST(UnevenNodes, TheSlowestDevicePacesItsPipelineRank) {
   EXPECT_GT(mixed.stages[2].forward.compute.value(), 1.5 * fast.stages[2].forward.compute.value());
   EXPECT_GT(mixed.ranks[3].optimizer.value(), fast.ranks[3].optimizer.value());
 
-  // Data-parallel peers: one slow device paces all.
+  // Among data-parallel peers, one slow device paces all.
   const Job one_slow = job_from(
       job_on(R"([{"devices": 3}, {"devices": 1, "device": "v100-32g"}])", R"({"dp": 4, "global_batch_size": 8})"));
   const Job all_slow = job_from(job_on(R"([{"devices": 4, "device": "v100-32g"}])", R"({"global_batch_size": 8})"));
