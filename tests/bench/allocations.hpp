@@ -4,7 +4,7 @@
 
 namespace flopcast {
 
-/// How often this program has asked for memory so far: allocations.cpp replaces operator new to count.
+/// Number of allocations by this program so far: allocations.cpp replaces operator new to count them.
 std::size_t allocation_count();
 
 }  // namespace flopcast

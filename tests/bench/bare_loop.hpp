@@ -6,8 +6,8 @@
 
 namespace flopcast {
 
-/// The ceiling the engine is measured against: the recurrence of 1F1B written as one loop over the ranks, with no task
-/// graph, no lowering and no generality. It knows where each action's input comes from; it writes the start and the end
+/// Upper limit for the engine's speed: the recurrence of 1F1B as a single loop over the ranks, with no task graph, no
+/// lowering and no generality. The source of each action's input is hard-coded; the loop writes the start and the end
 /// of each action.
 class BareLoop {
  public:
@@ -23,7 +23,7 @@ class BareLoop {
  private:
   std::size_t ranks_;
   std::size_t microbatches_;
-  std::vector<std::int32_t> order_;  // microbatch k: k for its forward, -1 - k for its backward
+  std::vector<std::int32_t> order_;  // k: forward of microbatch k; -1 - k: its backward
   std::vector<std::int64_t> forward_end_;
   std::vector<std::int64_t> backward_end_;
   std::vector<std::int64_t> start_;

@@ -1,4 +1,4 @@
-// What a call of the command line costs, process start included, beside the cheapest call there is.
+// Time of a command line call, including process start, compared with the cheapest possible call.
 
 #include <algorithm>
 #include <chrono>
@@ -38,10 +38,10 @@ int main() {
   const std::string job = (flopcast::project_folder() / "examples" / "gpt3-175b-64-gpus" / "job.json").string();
   const Timing version = time_calls({"--version"});
   const Timing simulate = time_calls({"simulate", job});
-  std::printf("flopcast --version            %6.1f ms median, %6.1f ms least of %d calls\n", version.median,
+  std::printf("flopcast --version            %6.1f ms median, %6.1f ms minimum of %d calls\n", version.median,
               version.least, kCalls);
   std::printf(
-      "flopcast simulate, one layout %6.1f ms median, %6.1f ms least; %.1f times --version; target under %.0f ms\n",
+      "flopcast simulate, one layout %6.1f ms median, %6.1f ms minimum; %.1f times --version; target below %.0f ms\n",
       simulate.median, simulate.least, simulate.median / version.median, kTargetMilliseconds);
   return 0;
 }

@@ -1,5 +1,5 @@
-// What the engine reaches beside the bare in-order loop, how it scales, and how long all ranks of a large job take.
-// Each figure is the best of several runs: the machine may be busy with other work, never faster than it is.
+// Speed of the engine compared with the bare in-order loop, its scaling, and the time for all ranks of a large job.
+// Each figure is the best of several runs, because other work on the machine can only slow it down.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ int repeats_for(std::size_t actions) {
   return static_cast<int>(std::clamp<std::size_t>(20'000'000 / actions, 5, 2000));
 }
 
-// Returns whether every start and end agrees with the bare loop's.
+// Returns true if every start and end agrees with the bare loop's.
 bool compare_with_bare_loop(int microbatches) {
   constexpr int kRanks = 16;
   BareLoop bare(kRanks, microbatches);
@@ -78,13 +78,13 @@ bool compare_with_bare_loop(int microbatches) {
               loop / engine, actions / engine);
   std::printf("lowering + engine / bare loop, %d microbatches: %.2f (target 0.14), %.0f M actions/s\n", microbatches,
               loop / both, actions / both);
-  std::printf("  with memory allocated anew each time: %.2f, %.0f M actions/s\n", loop / fresh, actions / fresh);
+  std::printf("  with memory allocated each time: %.2f, %.0f M actions/s\n", loop / fresh, actions / fresh);
   std::printf("  spans equal to the bare loop's: %s; %.1f bytes per action\n", agrees ? "all" : "NO",
               static_cast<double>(step.graph.bytes()) / static_cast<double>(bare.action_count()) + 16.0);
   return agrees;
 }
 
-// The bare loop beside it where it applies: both slow down when the arrays outgrow the caches.
+// The bare loop is timed as well where it applies: both slow down when the arrays exceed the caches.
 void scale(const char* name, int ranks, const std::vector<int>& microbatches, bool with_bare_loop) {
   std::printf("%s on %d ranks, time per action:\n", name, ranks);
   for (const int count : microbatches) {

@@ -1,8 +1,8 @@
-// Flows on shared links, this library beside SimGrid (Debian's libsimgrid-dev, where it was found) on the same programs
-// in one run: processor time to build each program and to play it, and the ratio. SimGrid plays its plain max-min model
-// (CM02, no factors, no latency, lazy updates) and each program in a process of its own, because it has one engine a
-// process; one that takes longer than a minute is stopped.
-// Then whole steps of jobs with cluster.network, by themselves: nothing else plays those.
+// Flows on shared links: this library compared with SimGrid (Debian's libsimgrid-dev, if it was found) on the same
+// programs in one run, with processor time to build and to simulate each program, and the ratio. SimGrid uses its plain
+// max-min model (CM02, no factors, no latency, lazy updates) and one process per program, because it has one engine per
+// process; a program that takes longer than a minute is stopped. Then whole steps of jobs with cluster.network, for
+// this library alone, because no other program simulates them.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,15 +42,16 @@ double processor_seconds() {
 }
 
 struct Flow {
-  int from = 0;  // a GPU; of work, where it is done
+  int from = 0;  // a GPU; for work, the one that does it
   int to = 0;
-  double bytes = 0.0;  // of work, seconds
+  double bytes = 0.0;  // for work, seconds
   double start = 0.0;
   bool is_work = false;
   std::vector<std::uint32_t> after;
 };
 
-// A program on rails: nodes of 8 GPUs with a card each, leaf i of a segment for card i, eight planes above.
+// A program on a rail-optimised fabric: nodes of 8 GPUs with one card each, leaf i of a segment for card i, eight
+// planes above.
 struct Program {
   int nodes = 0;
   int segment = 16;
@@ -143,7 +144,7 @@ Program rings_beside_sends(int nodes, bool hashed) {
   return program;
 }
 
-// A step of 1F1B, 16 stages, 32 microbatches, and four buckets of gradients round rings, edge by edge.
+// A step of 1F1B with 16 stages, 32 microbatches, and four gradient buckets around rings, edge by edge.
 Program step_1f1b(int gpus) {
   constexpr int kStages = 16;
   constexpr int kMicrobatches = 32;
@@ -289,7 +290,7 @@ Measured play_in_simgrid(const Program& program) {
                     hosts[static_cast<std::size_t>(flow.to)]->get_netpoint(), nullptr, nullptr, way, false);
   }
   zone->seal();
-  // Of each activity its kind, by which it takes successors.
+  // An activity by its kind, which decides how successors are added.
   struct Either {
     s4u::ExecPtr work;
     s4u::CommPtr message;
@@ -349,11 +350,11 @@ Measured play_in_simgrid(const Program& program) {
   return measured;
 }
 
-// Nothing when it took too long or broke.
+// Absent if it took too long or crashed.
 std::optional<Measured> beside(const Program& program, unsigned most_seconds) {
   std::array<int, 2> ends{};
   if (pipe(ends.data()) != 0) return std::nullopt;
-  std::fflush(stdout);  // or the child would print it, too
+  std::fflush(stdout);  // otherwise the child would print it too
   const pid_t child = fork();
   if (child == 0) {
     alarm(most_seconds);

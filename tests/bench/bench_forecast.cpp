@@ -1,8 +1,8 @@
-// How long a forecast takes in process, and what it is made of: google-benchmark's flags apply (--benchmark_filter …).
-// Before the benchmarks it prints the memory per action, the allocations of the engine's inner loop, and a whole
-// forecast next to the time and memory of a layout. With --chart FILE it also writes the time per action from 10^3 to
-// 10^7 actions as an SVG. Where FLOPCAST_ZHEBRAK names a checkout of github.com/zhebrak/llm-cluster-simulator after
-// `npm ci`, that program answers the same layouts in the same run (zhebrak_queries.mjs).
+// Time of an in-process forecast and its parts: google-benchmark's flags apply (--benchmark_filter …). Before the
+// benchmarks it prints the memory per action, the allocations of the engine's inner loop, and a whole forecast next to
+// the pricing of time and memory of a layout. With --chart FILE it also writes the time per action from 10^3 to 10^7
+// actions as an SVG. If FLOPCAST_ZHEBRAK is a checkout of github.com/zhebrak/llm-cluster-simulator after `npm ci`, that
+// program prices the same layouts in the same run (zhebrak_queries.mjs).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ Job job_of(int nodes, const nlohmann::json& layout) {
   return read_job(root, Origins());
 }
 
-// GPT-3 175B, tp 8, pp 16, dp 8: 192 microbatches a pipeline.
+// GPT-3 175B, tp 8, pp 16, dp 8: 192 microbatches per pipeline.
 Job large_job() {
   return job_of(128, {{"tp", 8}, {"pp", 16}, {"dp", 8}, {"global_batch_size", 1536}});
 }
@@ -54,8 +54,8 @@ struct PricedLayout {
   std::string schedule;
 };
 
-// Distinct layouts of a planner's walk, in no helpful order, with `microbatches` a pipeline or (0) as many as a
-// batch of 1,536 sequences leaves.
+// Distinct layouts of a planner's walk in random order, with `microbatches` per pipeline or (0) as many as a batch of
+// 1,536 sequences gives.
 std::vector<PricedLayout> shuffled_layouts(const std::string& schedule, int microbatches) {
   constexpr std::size_t kCount = 480;
   std::vector<PricedLayout> layouts;
@@ -193,7 +193,7 @@ JobInput job_to_price() {
   return input;
 }
 
-// zhebrak's simulator on the same layouts; nothing where it is not installed or cannot run.
+// zhebrak's simulator on the same layouts; empty if it is not installed or cannot run.
 Costs costs_of_zhebrak(const std::vector<PricedLayout>& layouts) {
   Costs costs;
   const char* checkout = std::getenv("FLOPCAST_ZHEBRAK");
@@ -213,7 +213,7 @@ Costs costs_of_zhebrak(const std::vector<PricedLayout>& layouts) {
   return costs;
 }
 
-// Caches and branch predictors cannot learn one layout by heart: each layout is asked for once.
+// Each layout is priced once, so that caches and branch predictors cannot learn it.
 void compare_forecast_and_price() {
   constexpr int kManyMicrobatches = 8192;
   std::printf("%-66s %4s %9s %9s %8s %8s\n", "GPT-3 175B on 1,024 GPUs, each layout once, read before", "of",
@@ -228,7 +228,7 @@ void compare_forecast_and_price() {
                                benchmark::DoNotOptimize(forecast(jobs[index], no_files).result.iteration.time_s);
                              }),
                 0.0);
-  print_row("1f1b: time and memory, nothing kept from other layouts",
+  print_row("1f1b: time and memory, nothing cached from other layouts",
             cost_of_each(jobs.size(),
                          [&](std::size_t index) {
                            PreparedStep step = prepare_as_it_repeats(jobs[index], no_files);
@@ -237,7 +237,7 @@ void compare_forecast_and_price() {
                          }),
             whole);
   if (const Costs zhebrak = costs_of_zhebrak(plain); zhebrak.microseconds.empty()) {
-    std::printf("zhebrak's simulator did not run: FLOPCAST_ZHEBRAK names no checkout that can\n");
+    std::printf("zhebrak's simulator did not run: FLOPCAST_ZHEBRAK is not a usable checkout\n");
   } else {
     print_row("1f1b: zhebrak's simulator, second pass, Node.js", zhebrak, whole);
   }
@@ -246,7 +246,7 @@ void compare_forecast_and_price() {
       const std::vector<PricedLayout> layouts = shuffled_layouts(schedule, microbatches);
       LayoutPricer pricer(job_to_price());
       const std::string name =
-          std::string(schedule) + ": time and memory, orders of schedules kept" + (microbatches > 0 ? ", m 8,192" : "");
+          std::string(schedule) + ": time and memory, schedule orders cached" + (microbatches > 0 ? ", m 8,192" : "");
       print_row(
           name.c_str(),
           cost_of_each(layouts.size(),
@@ -258,9 +258,9 @@ void compare_forecast_and_price() {
   }
 }
 
-// Schedules whose time is not shifted from fewer microbatches: they are played whole, however many there are.
+// Schedules whose time is not extrapolated from fewer microbatches: they are simulated entirely.
 void list_schedules_played_whole() {
-  std::printf("played whole, since no period of their order is known:");
+  std::printf("simulated entirely, because the period of their order is unknown:");
   for (const ScheduleInfo& info : schedule_catalogue()) {
     Job job = large_job();
     job.layout.schedule = info.name;
@@ -294,7 +294,7 @@ double best_seconds_of_run(const LoweredStep& step, EngineResult& result, int re
   return best;
 }
 
-// Returns whether the engine and the lowering allocate nothing once their memory has grown to its size.
+// Returns true if the engine and the lowering allocate nothing once their buffers have grown.
 bool report_memory() {
   constexpr int kRanks = 16;
   bool allocation_free = true;
@@ -312,7 +312,7 @@ bool report_memory() {
     const std::size_t in_lowering = allocation_count() - before - in_engine;
     const auto actions = static_cast<double>(program.action_count());
     std::printf(
-        "%d microbatches on %d ranks: %.1f bytes of graph and 16 of result per action; allocations of a further "
+        "%d microbatches on %d ranks: %.1f bytes of graph and 16 of result per action; allocations of another "
         "run: %zu in the engine, %zu in lowering (none per action)\n",
         microbatches, kRanks, static_cast<double>(step.graph.bytes()) / actions, in_engine, in_lowering);
     constexpr std::size_t kFewScratchVectors = 32;

@@ -1,5 +1,5 @@
-// How fast runs of months are drawn: a thousand of 54 days on one thread, by the processor's clock. Asked: 16,384 GPUs
-// in less than 2 s, 100,000 in less than 10 s. Measure with the release preset.
+// Time to draw runs of months: a thousand runs of 54 days on one thread, in processor time. Targets: less than 2 s for
+// 16,384 GPUs, less than 10 s for 100,000. Measure with the release preset.
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace {
 constexpr Nanoseconds kSecond = 1'000'000'000;
 constexpr int kRuns = 1'000;
 
-// Llama 3's rate in eighteen causes, as its preset has them.
+// Llama 3's interruption rate with eighteen causes, as in its preset.
 RunCase months_on(int gpus) {
   constexpr int kCauses = 18;
   RunCase run;
@@ -56,7 +56,7 @@ void measure(const std::string& name, const RunCase& run) {
   }
   const double took = cpu_seconds() - begin;
   const double alone = static_cast<double>(run.steps * run.step) * kNanosecond;
-  fmt::print("{:<44} {:>7.3f} s  {:>6.0f} ns an interruption  goodput {:.3f}\n", name, took,
+  fmt::print("{:<44} {:>7.3f} s  {:>6.0f} ns per interruption  goodput {:.3f}\n", name, took,
              1e9 * took / static_cast<double>(interruptions), kRuns * alone / clock);
 }
 

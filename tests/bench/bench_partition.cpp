@@ -1,5 +1,5 @@
-// The exact partition and PipeDream's planner beside the recurrence over all cuts that they replace; fails when an
-// answer differs.
+// The exact partition and PipeDream's planner compared with the recurrence over all cuts that they replace; fails if a
+// result differs.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

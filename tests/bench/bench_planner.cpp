@@ -1,6 +1,6 @@
-// How fast the planner answers: whole spaces, in CPU seconds of one thread, and layouts per second; how many times as
-// long simulating every layout takes, or simulating each from scratch as a sweep does; and what pricing one layout
-// takes, over 60,000 different ones, by the processor's clock and on the wall. Measure with the release preset.
+// Speed of the planner: whole spaces, in CPU seconds of one thread and layouts per second; the slowdown if every layout
+// were simulated, or simulated from scratch as in a sweep; and the time to price one layout, averaged over 60,000
+// different ones, in processor time and wall time. Measure with the release preset.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ Job job_of(const Question& question) {
   const int batch = root["layout"]["global_batch_size"];
   const int nodes = root["cluster"]["nodes"];
   root["layout"]["tp"] = 1;
-  root["layout"]["global_batch_size"] = 8 * nodes;  // read_job wants a whole batch for its own default layout
+  root["layout"]["global_batch_size"] = 8 * nodes;  // read_job requires a valid batch for its default layout
   Job job = read_job(root, Origins());
   job.layout.global_batch_size = batch;
   return job;
@@ -62,7 +62,7 @@ SearchSpace space_of(const Question& question) {
   return space;
 }
 
-// Layouts in an order that no cache can learn, each met once.
+// Layouts in an order that caches cannot learn, each visited once.
 struct Walk {
   LayoutSpace space;
   std::vector<std::pair<const LayoutGroup*, const LayoutMember*>> layouts;
@@ -80,8 +80,8 @@ Walk shuffled_walk(const Job& job, const SearchSpace& space) {
   return walk;
 }
 
-// What the cost model takes for one layout, from the job to the costs of all stages and of the flush. Nothing is kept
-// from one layout to the next: neither prices nor operators. The stage maps of the schedules are made beforehand.
+// Time of the cost model for one layout, from the job to the costs of all stages and of the flush. Nothing is cached
+// between layouts: neither prices nor operators. The stage maps of the schedules are built beforehand.
 void price_shuffled(const Question& question) {
   constexpr std::size_t kLayouts = 60'000;
   Job job = job_of(question);
@@ -108,11 +108,11 @@ void price_shuffled(const Question& question) {
   }
   const double wall_us = 1e6 * (seconds_of(CLOCK_MONOTONIC) - wall_start) / static_cast<double>(walk.layouts.size());
   const double us = 1e6 * (cpu_seconds() - start) / static_cast<double>(walk.layouts.size());
-  std::fputs(fmt::format(
-                 "{:<44} {} of {} distinct layouts, shuffled: {:.2f} us to price one, {:.2f} us on the wall ({:.6g})\n",
-                 question.name, walk.layouts.size(), valid, us, wall_us, checksum)
-                 .c_str(),
-             stdout);
+  std::fputs(
+      fmt::format("{:<44} {} of {} distinct layouts, shuffled: {:.2f} us to price one, {:.2f} us wall time ({:.6g})\n",
+                  question.name, walk.layouts.size(), valid, us, wall_us, checksum)
+          .c_str(),
+      stdout);
 }
 
 double seconds_of_search(const Job& job, const SearchSpace& space, const SearchOptions& options, SearchResult& result) {
@@ -123,7 +123,7 @@ double seconds_of_search(const Job& job, const SearchSpace& space, const SearchO
   return cpu_seconds() - start;
 }
 
-// The same answer without bounds: every layout simulated, by the same search and one by one from scratch.
+// The same result without bounds: every layout simulated, by the same search and individually from scratch.
 void compare_with_everything(const Question& question) {
   const Job job = job_of(question);
   const SearchSpace space = space_of(question);
@@ -141,7 +141,7 @@ void compare_with_everything(const Question& question) {
              stdout);
 }
 
-// What a sweep over all layouts would take: each simulated from scratch.
+// Time of a sweep over all layouts, each simulated from scratch.
 void compare_with_each(const Question& question) {
   const Job job = job_of(question);
   const SearchSpace space = space_of(question);
@@ -160,13 +160,12 @@ void compare_with_each(const Question& question) {
   }
   const double each = (cpu_seconds() - start) / static_cast<double>(walk.layouts.size());
   const double spent = ours / static_cast<double>(bounded.space.enumerated);
-  std::fputs(
-      fmt::format(
-          "{:<44} {:.2f} us a layout of the search, {:.0f} us to simulate one from scratch (mean of {}): {:.0f} times "
-          "({:.6g})\n",
-          question.name, 1e6 * spent, 1e6 * each, walk.layouts.size(), each / spent, checksum)
-          .c_str(),
-      stdout);
+  std::fputs(fmt::format("{:<44} {:.2f} us per layout in the search, {:.0f} us to simulate one from scratch (mean of "
+                         "{}): {:.0f} times "
+                         "({:.6g})\n",
+                         question.name, 1e6 * spent, 1e6 * each, walk.layouts.size(), each / spent, checksum)
+                 .c_str(),
+             stdout);
 }
 
 void answer(const Question& question) {

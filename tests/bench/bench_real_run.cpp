@@ -1,5 +1,5 @@
-// How well real runs on this machine are forecast from a calibration in the same minute: two ranks that compute, and
-// more ranks than processors that sleep. One line a run; a machine with nothing else to do is needed.
+// Accuracy of forecasting real runs on this machine from a calibration taken in the same minute: two ranks that
+// compute, and more sleeping ranks than processors. Prints one line per run; needs an otherwise idle machine.
 
 #include <fmt/format.h>
 
@@ -45,7 +45,7 @@ std::vector<Run> runs() {
   }
   for (const auto& [ranks, target] : {std::pair(4, kFourRanks), std::pair(8, kEightRanks)}) {
     for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "pipedream-2bw"}) {
-      all.push_back({fmt::format("{} ranks, asleep, {}", ranks, schedule),
+      all.push_back({fmt::format("{} ranks, sleeping, {}", ranks, schedule),
                      target,
                      {"--cluster", fmt::format("{}xone-gpu", ranks), "--pp", fmt::format("{}", ranks), "--gbs", "16",
                       "--schedule", schedule, "--compute", "sleep", "--forward", "5ms", "--backward", "10ms"}});
@@ -66,7 +66,7 @@ bool calibrations_agree(const flopcast::CommandResult& result) {
   return nlohmann::json::parse(result.standard_output).at("calibration").at("agrees").get<bool>();
 }
 
-// Returns whether the run met its target.
+// Returns true if the run met its target.
 bool report(const Run& run) {
   constexpr int kMostAttempts = 3;
   int attempts = 1;
@@ -105,6 +105,6 @@ int main() {
   int met = 0;
   const std::vector<Run> all = runs();
   for (const Run& run : all) met += report(run) ? 1 : 0;
-  std::printf("%d of %zu within their targets; medians of 15 repetitions, disturbed ones included\n", met, all.size());
+  std::printf("%d of %zu within their targets; medians of 15 repetitions, including disturbed ones\n", met, all.size());
   return 0;
 }

@@ -1,5 +1,5 @@
-// How long each schedule of the catalogue takes to generate for 64 pipeline ranks and 1,024 microbatches, or the
-// nearest request that it accepts: google-benchmark's flags apply (--benchmark_filter …).
+// Time to generate each schedule of the catalogue for 64 pipeline ranks and 1,024 microbatches, or for the nearest
+// request that it accepts: google-benchmark's flags apply (--benchmark_filter …).
 #include <benchmark/benchmark.h>
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace {
 constexpr int kRanks = 64;
 constexpr int kMicrobatches = 1024;
 
-// More microbatches, then fewer ranks, until the schedule accepts.
+// Tries more microbatches, then fewer ranks, until the schedule accepts the request.
 std::optional<ScheduleRequest> nearest_request(const ScheduleInfo& info, const std::string& variant) {
   for (int ranks = kRanks; ranks > 0; --ranks) {
     for (int microbatches = kMicrobatches; microbatches <= 2 * kMicrobatches; ++microbatches) {

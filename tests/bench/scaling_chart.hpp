@@ -10,7 +10,7 @@ struct ScalingPoint {
   double nanoseconds = 0.0;  ///< per action
 };
 
-/// An SVG of time per action over the number of actions, the latter on a logarithmic axis. A flat line is linear cost.
+/// An SVG of time per action over the number of actions, with a logarithmic x axis. A flat line means linear cost.
 std::string scaling_chart(const std::vector<ScalingPoint>& points);
 
 }  // namespace flopcast

@@ -1,9 +1,9 @@
-// Times zhebrak's llm-cluster-simulator on layouts of GPT-3 175B on 128 nodes of eight A100: one query a layout, after a
-// pass over all of them that lets the compiler of Node.js see the code. bench_forecast runs it.
+// Times zhebrak's llm-cluster-simulator on layouts of GPT-3 175B on 128 nodes of eight A100: one query per layout, after a
+// pass over all of them that warms up Node.js's compiler. bench_forecast runs it.
 //     node zhebrak_queries.mjs CHECKOUT LAYOUTS
 // CHECKOUT: github.com/zhebrak/llm-cluster-simulator after `npm ci`; LAYOUTS: a JSON file with a list of {tp, pp, dp,
-// micro_batch_size, global_batch_size, recompute, sequence_parallel, zero}. Prints microseconds, one query a line; NaN
-// for a layout that it refuses.
+// micro_batch_size, global_batch_size, recompute, sequence_parallel, zero}. Prints microseconds, one query per line; NaN
+// for a layout that it rejects.
 import {mkdtempSync, readFileSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {tmpdir} from 'node:os';

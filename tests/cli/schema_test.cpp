@@ -79,9 +79,10 @@ TEST(Schema, TheCheckerFindsViolations) {
       R"({"properties": {"own": {"$ref": "#/definitions/one"}, "layout": {"$ref": "job-1.schema.json#/properties/layout"}},
           "definitions": {"one": {"type": ["integer", "array"]}}, "additionalProperties": false})");
   EXPECT_EQ(schema_violation(referring, Json::parse(R"({"own": 1, "layout": {"tp": 2}})")), "");
-  EXPECT_EQ(schema_violation(referring, Json::parse(R"({"own": "1"})")), "$.own: \"1\" is no [\"integer\",\"array\"]");
-  EXPECT_EQ(schema_violation(referring, Json::parse(R"({"layout": {"tpp": 2}})")), "$.layout knows no tpp");
-  EXPECT_EQ(schema_violation(referring, Json::parse(R"({"other": 1})")), "$ knows no other");
+  EXPECT_EQ(schema_violation(referring, Json::parse(R"({"own": "1"})")),
+            "$.own: \"1\" is not of type [\"integer\",\"array\"]");
+  EXPECT_EQ(schema_violation(referring, Json::parse(R"({"layout": {"tpp": 2}})")), "$.layout must not have tpp");
+  EXPECT_EQ(schema_violation(referring, Json::parse(R"({"other": 1})")), "$ must not have other");
   EXPECT_THROW(schema_violation(Json::parse(R"({"oneOf": []})"), Json::parse("1")), std::runtime_error);
 }
 

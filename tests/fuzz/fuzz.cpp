@@ -1,8 +1,7 @@
-// fuzz [--target NAME]... [--readers] [--seconds N | --executions N] [--seed N] [--counts FILE] [--keep FOLDER]:
-// mutated inputs for the commands that read them, and random jobs ("jobs") for what has to hold of a forecast; with
-// --readers for the readers alone. Each target runs in a process of its own: what ends it leaves its input in the kept
-// folder. The same seed gives the same inputs; --emit FOLDER writes them for others instead, a file each. Exits 1 when
-// there was a fault.
+// fuzz [--target NAME]... [--readers] [--seconds N | --executions N] [--seed N] [--counts FILE] [--keep FOLDER]: runs
+// commands on mutated inputs, and checks invariants of forecasts on random jobs ("jobs"); with --readers, only the
+// readers. Each target runs in a separate process: an input that crashes it is kept in the folder. The same seed gives
+// the same inputs; --emit FOLDER writes them to files instead. Exits with 1 if there was a fault.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -34,14 +33,14 @@ namespace flopcast {
 namespace {
 
 constexpr const char* kJobs = "jobs";
-constexpr double kSlow_s = 5.0;            // of processor time; an input that takes as long is a fault
+constexpr double kSlow_s = 5.0;            // of processor time; an input that takes longer is a fault
 constexpr int kHanging_s = 60;             // ends the process
-constexpr long kMostMemory_kb = 4L << 20;  // more than this held at once is a fault; a sanitizer's own included
+constexpr long kMostMemory_kb = 4L << 20;  // peak memory above this is a fault; includes the sanitizer's own
 
 struct Options {
   std::vector<std::string> targets;
   double seconds = 8.0;
-  std::int64_t executions = 0;  // 0: as many as the seconds allow
+  std::int64_t executions = 0;  // 0: as many as fit into the seconds
   std::uint64_t seed = 1;
   std::string counts;
   std::filesystem::path keep = "build/fuzz";
@@ -67,7 +66,7 @@ long most_memory_kb() {
   return usage.ru_maxrss;
 }
 
-// One execution: makes an input, calls `begins` with it, and says what is wrong.
+// One execution: makes an input, calls `begins` with it, and returns the fault, if any.
 using Execution =
     std::function<std::optional<std::string>(std::mt19937_64& random, const std::function<void(std::string)>& begins)>;
 
@@ -91,7 +90,7 @@ Execution execution_of(const std::string& name, bool reader, const std::filesyst
   };
 }
 
-// Each execution its own, so that a single one can be run again.
+// Each execution has its own generator, so that it can be repeated alone.
 std::mt19937_64 random_of(const Options& options, std::int64_t execution) {
   return std::mt19937_64(options.seed * 1'000'000'007ULL + static_cast<std::uint64_t>(execution));
 }
@@ -120,7 +119,7 @@ class Campaign {
  private:
   std::filesystem::path current() const { return options_.keep / (name_ + ".current"); }
 
-  // Open all along: a reader takes less time than opening a file.
+  // Kept open, because opening a file takes longer than a reader.
   void open_current() {
     current_ = open(current().c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (current_ < 0) throw std::runtime_error("cannot write " + current().string());
@@ -157,7 +156,7 @@ class Campaign {
     if (fault) report(*fault, input);
   }
 
-  // Processor time, so that a loaded machine makes no hang.
+  // Processor time, so that a loaded machine does not cause a hang.
   static void watch(int seconds) {
     const itimerval timer = {{0, 0}, {seconds, 0}};
     setitimer(ITIMER_PROF, &timer, nullptr);
@@ -178,7 +177,7 @@ class Campaign {
   bool told_memory_ = false;
 };
 
-// In a process of its own: a signal is a fault too.
+// Runs a target in a separate process, because a signal is a fault too.
 Counts run_apart(const std::string& name, const Options& options) {
   int ends[2] = {-1, -1};
   if (pipe(ends) != 0) throw std::runtime_error("pipe");
@@ -200,7 +199,7 @@ Counts run_apart(const std::string& name, const Options& options) {
   const std::filesystem::path kept = options.keep / (name + ".ended.fault");
   std::error_code ignored;
   std::filesystem::rename(current, kept, ignored);
-  std::fputs(fmt::format("{}: the process ended with {} {}, its input: {}\n", name,
+  std::fputs(fmt::format("{}: the process ended with {} {}; its input: {}\n", name,
                          WIFSIGNALED(status) ? "signal" : "exit code",
                          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), kept.string())
                  .c_str(),
@@ -232,7 +231,7 @@ Options read_options(int argc, char** argv) {
     const std::string value = argv[index];
     if (flag == "--target") {
       if (std::find(known.begin(), known.end(), value) == known.end())
-        refuse("no target " + value + "; --list has them");
+        refuse("unknown target " + value + "; see --list");
       options.targets.push_back(value);
     } else if (flag == "--seconds") {
       options.seconds = std::stod(value);

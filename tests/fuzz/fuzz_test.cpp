@@ -1,4 +1,4 @@
-// That the fuzz targets reach what they are meant to reach, and a first look at each; fuzz.cpp runs them for long.
+// Checks that the fuzz targets reach their readers, and runs each briefly; fuzz.cpp runs them for long.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -26,7 +26,7 @@ TEST(FuzzTargets, SeedsAreAnswered) {
       std::replace(words.begin(), words.end(), std::string("@"), (folder.path() / target.file).string());
       answered += static_cast<int>(run_flopcast(words).exit_code == 0);
     }
-    EXPECT_GT(answered, 0) << target.name << ": no seed gets past the reader";
+    EXPECT_GT(answered, 0) << target.name << ": no seed is accepted by the reader";
   }
 }
 
@@ -64,14 +64,15 @@ TEST(FuzzTargets, AFaultIsOne) {
   const TemporaryFolder folder;
   const FuzzTarget misused = {"misused", "job.json", true, {{"simulate", "@", "--no-such-flag\x1b[31m"}}, {"{}"}};
   EXPECT_EQ(fault_of(misused, "{}", folder.path()), std::nullopt);
-  // An answer that is no JSON.
+  // An answer that is not JSON.
   const FuzzTarget silent = {"silent", "x", false, {{"schedule", "list", "-o", "/dev/null", "--format", "json"}}, {""}};
   EXPECT_NE(fault_of(silent, "", folder.path()), std::nullopt);
   const auto throws = [](const std::string& input) { throw std::out_of_range(input); };
   EXPECT_NE(fault_of_reader({"broken", "x", false, {}, {}, throws}, ""), std::nullopt);
 }
 
-// A ring of keys and values was hidden under twice the forward attention, which may be more than its backward pass.
+// Regression: a ring of keys and values was hidden under twice the forward attention, which may exceed its backward
+// pass.
 TEST(JobInvariants, FasterMemoryShowsNoMoreOfARingThanItSaves) {
   const nlohmann::json root = nlohmann::json::parse(
       R"({"cluster": {"name": "ethernet-100g", "nodes": 1}, "layout": {"cp": 8, "data_parallel": "fsdp",
@@ -87,8 +88,8 @@ TEST(JobInvariants, FasterMemoryShowsNoMoreOfARingThanItSaves) {
   }
 }
 
-// Stages that differ by little settle over more microbatches than are simulated: what ranks wait then once came out as
-// less than nothing, or as more than the step.
+// Regression: stages that differ by little converge over more microbatches than are simulated, and the waiting of ranks
+// came out as negative or as more than the step.
 TEST(JobInvariants, AnAsynchronousStepOfNearlyEvenStagesAddsUp) {
   for (const int vocabulary : {128, 512, 1000, 4000}) {
     const nlohmann::json job = {

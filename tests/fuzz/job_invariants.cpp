@@ -46,7 +46,7 @@ void expect_parts_are_the_step(const Json& result, double step, Complaints& comp
     sum += seconds.get<double>();
   }
   if (!is_close(sum, step, 1e-6))
-    complaints.push_back(fmt::format("the breakdown sums to {}, the step is {}", sum, step));
+    complaints.push_back(fmt::format("the breakdown sums to {}, but the step is {}", sum, step));
 }
 
 void expect_memory_balances(const MemoryResult& memory, Complaints& complaints) {
@@ -60,19 +60,19 @@ void expect_memory_balances(const MemoryResult& memory, Complaints& complaints) 
       parts += part;
     }
     if (!is_close(parts, rank.total_gib))
-      complaints.push_back(fmt::format("a rank's parts are {} GiB, its total {}", parts, rank.total_gib));
+      complaints.push_back(fmt::format("a rank's parts are {} GiB, but its total is {}", parts, rank.total_gib));
     if (rank.reserved_gib < rank.total_gib * (1.0 - kRounding) ||
         rank.shown_gib < rank.reserved_gib * (1.0 - kRounding))
-      complaints.emplace_back("a rank reserves less than it holds");
+      complaints.emplace_back("a rank reserves less than it uses");
     fullest = std::max(fullest, rank.total_gib);
     fits = fits && rank.shown_gib <= rank.capacity_gib;
   }
   if (!is_close(fullest, memory.peak_gib))
-    complaints.push_back(fmt::format("the fullest rank has {} GiB, the peak is {}", fullest, memory.peak_gib));
-  if (fits != memory.fits) complaints.push_back(fmt::format("fits is {}, the ranks say {}", memory.fits, fits));
+    complaints.push_back(fmt::format("the fullest rank has {} GiB, but the peak is {}", fullest, memory.peak_gib));
+  if (fits != memory.fits) complaints.push_back(fmt::format("fits is {}, but the ranks give {}", memory.fits, fits));
 }
 
-// Sentences differ: a job that says everything assumes less.
+// Result without text: a job that states everything makes fewer assumptions.
 std::string figures_alone(Json result) {
   for (const char* key : {"assumptions", "warnings", "critical_path"}) result.erase(key);
   return result.dump();
@@ -87,21 +87,20 @@ const std::vector<Betterment>& betterments() {
   static const std::vector<Betterment> all = {
       {"a wider link inside a node", [](Cluster& c, double f) { c.intra_bandwidth = c.intra_bandwidth * f; }},
       {"a wider card", [](Cluster& c, double f) { c.nic_bandwidth = c.nic_bandwidth * f; }},
-      {"a quicker link inside a node", [](Cluster& c, double f) { c.intra_latency = c.intra_latency / f; }},
-      {"a quicker network", [](Cluster& c, double f) { c.inter_latency = c.inter_latency / f; }},
-      {"a quicker hop", [](Cluster& c, double f) { c.hop_latency = c.hop_latency / f; }},
+      {"a lower latency inside a node", [](Cluster& c, double f) { c.intra_latency = c.intra_latency / f; }},
+      {"a lower network latency", [](Cluster& c, double f) { c.inter_latency = c.inter_latency / f; }},
+      {"a lower hop latency", [](Cluster& c, double f) { c.hop_latency = c.hop_latency / f; }},
       {"a faster device",
        [](Cluster& c, double f) {
          for (FlopsPerSecond& peak : c.device.peak) peak = peak * f;
        }},
       {"faster memory", [](Cluster& c, double f) { c.device.memory_bandwidth = c.device.memory_bandwidth * f; }},
-      {"a quicker launch of kernels",
-       [](Cluster& c, double f) { c.device.kernel_launch = c.device.kernel_launch / f; }},
+      {"a faster kernel launch", [](Cluster& c, double f) { c.device.kernel_launch = c.device.kernel_launch / f; }},
   };
   return all;
 }
 
-// A split by times is another one when they change.
+// False if stages are split by times, because the split would change with them.
 bool has_given_split(const nlohmann::json& root) {
   const nlohmann::json::json_pointer split("/layout/stage_layers");
   return !root.contains(split) || !root.at(split).is_string();
@@ -115,9 +114,9 @@ void expect_better_is_not_slower(const Job& job, const Forecast& before, std::mt
   betterment.apply(better.cluster, factor);
   const double step = before.result.iteration.time_s;
   const double then = forecast(better, no_files).result.iteration.time_s;
-  // Messages that come earlier may meet others on shared links, and fair rates hold up the one that matters.
+  // Messages that arrive earlier may contend with others on shared links, and fair sharing delays the critical one.
   if (then <= step * (job.cluster.shares_links() ? 1.02 : 1.001)) return;
-  complaints.push_back(fmt::format("{} by {} makes a step of {} s one of {} s", betterment.name, factor, step, then));
+  complaints.push_back(fmt::format("{} by {} changes the step from {} s to {} s", betterment.name, factor, step, then));
 }
 
 }  // namespace
@@ -150,7 +149,8 @@ Complaints broken_invariants(const nlohmann::json& root, std::mt19937_64& random
   expect_parts_are_the_step(result, step, complaints);
   expect_memory_balances(before.result.memory, complaints);
   const Json again = result_json(forecast(read_job(nlohmann::json(result.at("job")), {}), no_files));
-  if (figures_alone(again) != figures_alone(result)) complaints.emplace_back("the result's job gives another result");
+  if (figures_alone(again) != figures_alone(result))
+    complaints.emplace_back("the job in the result gives a different result");
   if (follows_the_times(before) && has_given_split(root)) expect_better_is_not_slower(job, before, random, complaints);
   return complaints;
 }

@@ -7,16 +7,19 @@
 
 namespace flopcast {
 
-/// A job that can be forecast: a beginning with random changes of its keys, or a layout of the catalogue. `tried`
-/// counts those that were none on the way.
+/// A random job that can be forecast: a starting job with random changes to its keys, or a layout of the catalogue.
+/// `tried` counts the rejected candidates.
 nlohmann::json random_job(std::mt19937_64& random, std::size_t& tried);
 
-/// What does not hold of a job's forecast and has to, a sentence each:
-/// - every figure of its result is finite, the step's time positive, no part of it negative; the parts are the whole;
-/// - a rank's memory is the sum of its parts, the peak that of the fullest rank, and `fits` what the figures say;
-/// - the job in the result gives that result again, bit for bit;
-/// - where schedule and split are given: a faster device, faster memory and a wider or quicker link are never slower by
-///   more than a thousandth, where what is hidden beside a pass changes sides.
+/// Violated invariants of a job's forecast, one sentence each:
+///   - every figure of its result is finite, the step's time is positive, no part of it is negative, and the parts sum
+///   to
+///     the step;
+///   - a rank's memory is the sum of its parts, the peak is that of the fullest rank, and `fits` agrees with the
+///   figures;
+///   - the job in the result reproduces that result bit for bit;
+///   - if schedule and split are given: a faster device, faster memory, and a wider link or one of lower latency never
+///     slow the step down by more than a thousandth, which may occur when work moves between the passes that hide it.
 std::vector<std::string> broken_invariants(const nlohmann::json& root, std::mt19937_64& random);
 
 }  // namespace flopcast

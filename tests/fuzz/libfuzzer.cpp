@@ -1,5 +1,5 @@
-// The same targets with libFuzzer, which follows what the code does: FLOPCAST_FUZZ_TARGET names one. Its seeds are
-// written into the folder FLOPCAST_FUZZ_SEEDS, to be given as the corpus.
+// The same targets with libFuzzer, which is guided by code coverage: FLOPCAST_FUZZ_TARGET names one. Its seeds are
+// written to the folder FLOPCAST_FUZZ_SEEDS, to be passed as the corpus.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +17,7 @@ const flopcast::FuzzTarget& chosen() {
     for (const flopcast::FuzzTarget& one : flopcast::fuzz_targets()) {
       if (name != nullptr && one.name == name) return one;
     }
-    std::fputs("FLOPCAST_FUZZ_TARGET has to name a target: fuzz --list\n", stderr);
+    std::fputs("FLOPCAST_FUZZ_TARGET must name a target; see fuzz --list\n", stderr);
     std::exit(2);
   }();
   return target;

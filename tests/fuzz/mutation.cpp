@@ -92,7 +92,7 @@ void edit_bytes(std::string& text, const std::vector<std::string>& seeds, Random
     case 5:
       if (random() % 8 == 0) text.resize(at);
       break;
-    case 6: {  // a line to another place
+    case 6: {  // moves a line
       const std::size_t begin = text.rfind('\n', at) == std::string::npos ? 0 : text.rfind('\n', at) + 1;
       const std::string line = text.substr(begin, text.find('\n', begin) - begin + 1);
       if (random() % 2 == 0) text.erase(begin, line.size());
@@ -104,7 +104,7 @@ void edit_bytes(std::string& text, const std::vector<std::string>& seeds, Random
   }
 }
 
-// A value somewhere in the tree.
+// A random value in the tree.
 Json* some_place(Json& root, Random& random) {
   Json* at = &root;
   while (at->is_structured() && !at->empty() && random() % 5 != 0) {
@@ -171,7 +171,7 @@ void edit_tree(Json& root, const std::vector<std::string>& seeds, Random& random
     case 4:
       if (place.is_number()) place = place.get<double>() * (random() % 2 == 0 ? 1e6 : -0.001);
       break;
-    default: {  // a part of another seed, under its own key
+    default: {  // inserts part of another seed, under its own key
       Json other = Json::parse(one_text(seeds, random), nullptr, false, true);
       if (other.is_discarded()) break;
       const Json& piece = *some_place(other, random);

@@ -32,14 +32,14 @@
 
 namespace flopcast {
 
-/// Of trace_formats.cpp.
+/// Defined in trace_formats.cpp.
 std::vector<TracedRank> read_own_trace(std::istream& stream, const std::string& file, double step_s);
 
 namespace {
 
 using Words = std::vector<std::string>;
 
-// Of examples, and of what was written for this in tests/fuzz/seeds.
+// Texts from examples and from tests/fuzz/seeds.
 std::vector<std::string> texts_of(std::initializer_list<const char*> names) {
   std::vector<std::string> texts;
   for (const char* name : names) {
@@ -61,7 +61,7 @@ std::vector<std::string> texts_in(const std::filesystem::path& folder, const std
   return texts;
 }
 
-// What commands say is itself a file that others read.
+// Output of commands, which is itself a file that others read.
 std::string said(const Words& words) {
   const CommandResult result = run_flopcast(words);
   if (result.exit_code != 0) throw std::runtime_error(words.front() + ": " + result.standard_error);
@@ -164,7 +164,7 @@ std::vector<FuzzTarget> fuzz_target_list() {
                  texts_of({"measured-links/topo.txt"})});
   all.push_back({"trace", "trace.json", true, {{"calibrate", "--trace", "@"}}, texts_of({"trace.json"})});
   const Forecast step = forecast(read_job(job_beginnings().front(), {}), [](const std::string& path) -> std::string {
-    throw ConfigError({"", path + " is not asked for", path, ""});
+    throw ConfigError({"", path + " must not be read", path, ""});
   });
   TraceOptions options = trace_options_of(step);
   options.other_data = {{"tool", "flopcast"}};
@@ -202,12 +202,12 @@ std::vector<FuzzTarget> fuzz_target_list() {
   return all;
 }
 
-// A folder of one file, which is not on any disk.
+// A folder with a single file, in memory only.
 class OneFile final : public Files {
  public:
   OneFile(std::string name, const std::string& text) : name_(std::move(name)), text_(text) {}
   std::string read(const std::string& path) const override {
-    if (path != name_) throw ConfigError({"", path + " is no such file", path, ""});
+    if (path != name_) throw ConfigError({"", path + " does not exist", path, ""});
     return text_;
   }
   nlohmann::json parse_yaml(std::string_view text, const std::string& file) const override {
@@ -249,7 +249,7 @@ std::function<void(const std::string&)> reader_of(const std::string& target, con
       {"traced",
        [](const std::string& text) {
          std::istringstream stream(text);
-         // As read_traced_file() tells them apart, which takes files.
+         // Distinguishes formats like read_traced_file(), which needs files.
          if (text.find(R"("tool":"flopcast)") < 4096) {
            read_own_trace(stream, "trace.json", 0.0);
          } else {
@@ -277,11 +277,11 @@ std::function<void(const std::string&)> reader_of(const std::string& target, con
       {"rows", [](const std::string& text) { read_published(parse_json(text, "rows.json"), "rows", "rows.json"); }}};
   const auto found = readers.find(target);
   if (found != readers.end()) return found->second;
-  // Files of other programs, told apart by their names and what is in them.
+  // Files of other programs, distinguished by name and content.
   return [file](const std::string& text) { load_job({file}, {}, OneFile(file, text)); };
 }
 
-// What a terminal must not be sent.
+// False if the text contains bytes that must not be sent to a terminal.
 bool is_plain(const std::string& text) {
   return std::none_of(text.begin(), text.end(), [](char c) {
     const auto byte = static_cast<unsigned char>(c);
@@ -297,7 +297,7 @@ std::optional<std::string> fault_of_answer(const Words& words, const CommandResu
     const std::string& told = result.standard_error;
     const std::size_t error = told.find("error: ");
     if (result.exit_code == kBadInput && error == std::string::npos) return "no message: " + told;
-    if (told.empty() && result.standard_output.empty()) return "a no without a word";
+    if (told.empty() && result.standard_output.empty()) return "a negative answer without output";
     if (error != std::string::npos && told.find("\nerror: ", error) != std::string::npos)
       return "two messages: " + told;
     return std::nullopt;
@@ -305,7 +305,7 @@ std::optional<std::string> fault_of_answer(const Words& words, const CommandResu
   if (result.exit_code != 0) return fmt::format("exit code {}: {}", result.exit_code, result.standard_error);
   if (words.back() != "json") return std::nullopt;
   const nlohmann::json answer = nlohmann::json::parse(result.standard_output, nullptr, false);
-  if (answer.is_discarded()) return "the answer is no JSON";
+  if (answer.is_discarded()) return "the answer is not JSON";
   if (words.front() != "simulate") return std::nullopt;
   const nlohmann::json& time = answer.at("iteration").at("time_s");
   if (!time.is_number() || !(time.get<double>() > 0.0)) return "the step takes " + time.dump();
@@ -339,7 +339,7 @@ std::optional<std::string> fault_of_reader(const FuzzTarget& target, const std::
   try {
     target.read(input);
   } catch (const ConfigError& error) {
-    if (error.diagnostic().problem.empty()) return "a complaint without a problem";
+    if (error.diagnostic().problem.empty()) return "an error without a problem";
   } catch (const std::exception& error) {
     return std::string("exception: ") + error.what();
   }

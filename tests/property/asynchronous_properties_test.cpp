@@ -1,5 +1,5 @@
-// Random asynchronous pipelines, replicated stages among them: the steady period that the constraint graph predicts,
-// the round-robin order and the weights that it leads to.
+// Random asynchronous pipelines, some with replicated stages: the steady period predicted by the constraint graph, the
+// round-robin order and the resulting weight versions.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -53,8 +53,8 @@ Ticks makespan_of(const Program& program, const StepTimes& times) {
   return simulate(program, times).makespan();
 }
 
-// After the transient the starts repeat exactly, shifted by the cycle's time every `microbatches`, or by a whole number
-// of them where several critical cycles of different lengths interlock.
+// After the transient, the starts repeat exactly, shifted by the cycle's time every `microbatches`, or by a multiple of
+// it if several critical cycles of different lengths interlock.
 RC_GTEST_PROP(AsynchronousPipeline, SettlesToItsMaximumCycleRatio, ()) {
   const ScheduleInfo& info = random_asynchronous_schedule();
   const ScheduleRequest request = random_request(info);
@@ -74,7 +74,7 @@ RC_GTEST_PROP(AsynchronousPipeline, SettlesToItsMaximumCycleRatio, ()) {
   }
   RC_ASSERT(around <= cycle->time);
   const SteadyState steady = steady_state(generate, times);
-  // Uneven stages settle late: a run that has not settled yet is off by less than its transient.
+  // Uneven stages reach the steady state late: until then, the error is less than the transient.
   if (steady.periodic) {
     RC_ASSERT(steady.window_ticks * cycle->microbatches == cycle->time * steady.window_microbatches);
   }
@@ -82,7 +82,7 @@ RC_GTEST_PROP(AsynchronousPipeline, SettlesToItsMaximumCycleRatio, ()) {
   RC_CLASSIFY(steady.periodic, "settled");
   RC_CLASSIFY(cycle->only_rank().has_value(), "one rank is never idle");
   RC_CLASSIFY(!request.stage_replicas.empty(), "replicas");
-  // Settled or not: in a long run only the start and the end differ from the period.
+  // Steady or not, in a long run only the start and the end deviate from the period.
   constexpr int kLong = 6000;
   const double makespan = static_cast<double>(makespan_of(generate(kLong), times));
   Ticks once_through = 0;
@@ -103,7 +103,7 @@ RC_GTEST_PROP(ReplicatedStages, AreValidAndReadBackFromCsv, ()) {
   const int ranks = std::accumulate(request.stage_replicas.begin(), request.stage_replicas.end(), 0);
   RC_ASSERT(program.rank_count() == ranks);
   RC_ASSERT(!find_fault(program));
-  // NOAM: microbatches that each replica of the first stage admits before it needs a gradient.
+  // NOAM: number of microbatches that each replica of the first stage admits before it needs a gradient.
   const int first = request.stage_replicas.front();
   const int admitted = (ranks + first - 1) / first;
   const int own = (request.microbatches + first - 1) / first;
@@ -125,11 +125,11 @@ RC_GTEST_PROP(ReplicatedStages, AreValidAndReadBackFromCsv, ()) {
   RC_ASSERT(makespan_of(again, times) == makespan_of(program, times));
 }
 
-// Any graph whose cycles advance: no simple cycle beats the one that is found.
+// For any graph whose cycles advance, no simple cycle has a larger ratio than the one found.
 RC_GTEST_PROP(MaximumRatioCycle, BeatsEveryOther, ()) {
   const auto nodes = between<std::size_t>(1, 7);
   std::vector<TimedArc> arcs;
-  std::vector<int> place;  // arcs advance by the difference of places, plus 1 where they do not go up
+  std::vector<int> place;  // arcs advance by the difference of places, plus 1 if they do not go up
   for (std::size_t node = 0; node < nodes; ++node) place.push_back(between(0, 4));
   for (auto count = between<std::size_t>(0, 20); count > 0; --count) {
     const auto from = between<std::size_t>(0, nodes);
@@ -171,8 +171,8 @@ TEST(MaximumRatioCycle, MayTakeNoTime) {
   EXPECT_TRUE(maximum_ratio_cycle({}, 0).empty());
 }
 
-// Three microbatches share the way of the critical cycle, and windows of 20 microbatches take 1338 twice in a row
-// although they take 1346 2/3 on average.
+// Three microbatches share the path of the critical cycle, and windows of 20 microbatches take 1338 twice in a row
+// although the average is 1346 2/3.
 TEST(SteadyPeriod, IsNotFooledByEqualWindows) {
   StepTimes times;
   for (const auto& [forward, backward] :
@@ -193,7 +193,7 @@ TEST(SteadyPeriod, IsNotFooledByEqualWindows) {
   EXPECT_EQ(steady.window_ticks * cycle->microbatches, cycle->time * steady.window_microbatches);
 }
 
-// Without latency a replicated stage is as fast as its share of the work: 1 / max over stages of (F + B) / R.
+// Without latency, a replicated stage is as fast as its share of the work: 1 / max over stages of (F + B) / R.
 TEST(ReplicatedStages, ReachThePublishedThroughputWhenBalanced) {
   for (const std::vector<int>& replicas : {std::vector<int>{3, 1}, {2, 1, 1}, {4, 2, 1}, {1, 2}, {2, 2, 2}}) {
     StepTimes times;
@@ -209,7 +209,7 @@ TEST(ReplicatedStages, ReachThePublishedThroughputWhenBalanced) {
     const auto cycle = critical_cycle(generate, times);
     ASSERT_TRUE(cycle.has_value());
     EXPECT_EQ(cycle->period_ticks(), 30.0) << replicas.size() << " stages";
-    // One round of one rank, whatever the turns of the others.
+    // One round of one rank, independent of the turns of the others.
     EXPECT_EQ(cycle->only_rank(), 0);
     EXPECT_EQ(cycle->steps.size(), 2U);
     EXPECT_EQ(cycle->microbatches, replicas.front());
@@ -218,7 +218,7 @@ TEST(ReplicatedStages, ReachThePublishedThroughputWhenBalanced) {
   }
 }
 
-// F + B + 2c (p - 1) / p: a microbatch's way there and back, of which p are under way at once.
+// F + B + 2c (p - 1) / p: the round trip of a microbatch, with p microbatches in flight.
 TEST(SteadyPeriod, OfUniformPipedreamIsItsClosedForm) {
   for (int ranks = 1; ranks <= 9; ++ranks) {
     for (const Ticks latency : {Ticks{0}, Ticks{1}, Ticks{7}, Ticks{500}}) {

@@ -1,5 +1,5 @@
-// The schedules with two chains, folded stages, waves, small groups, limited memory and token slices, at random sizes:
-// executable, within their memory, as long as their formulas say.
+// Schedules with two chains, folded stages, waves, small groups, limited memory and token slices at random sizes: they
+// are executable, stay within their memory, and take as long as their formulas predict.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -23,7 +23,7 @@ namespace {
 constexpr int kLargestPipeline = 16;
 constexpr int kMostMicrobatches = 64;
 
-// A request that the schedule accepts: sizes are drawn until one is.
+// A request that the schedule accepts: sizes are drawn until one is accepted.
 ScheduleRequest draw_request(std::string_view name) {
   const ScheduleInfo& info = *find_schedule(name);
   while (true) {
@@ -61,7 +61,7 @@ Ticks longest_idle(const TimelineMetrics& metrics) {
   return idle;
 }
 
-// What ScheduleInfo::peak_in_flight says of a rank.
+// The limit that ScheduleInfo::peak_in_flight gives for a rank.
 int most_in_flight(const std::string& name, const ScheduleRequest& request, int rank) {
   const int p = request.pipeline_ranks;
   const int m = request.microbatches;
@@ -137,7 +137,8 @@ RC_GTEST_PROP(BidirectionalProperties, SchedulesTakeWhatTheirClosedFormsSay, ())
   const std::string name = *rc::gen::element<std::string>("dapple", "terapipe", "chimera", "dualpipe", "dualpipev");
   const bool paired = name == "dualpipe" || name == "dualpipev";
   ScheduleRequest request = draw_request(name);
-  if (name == "chimera") request.microbatches = request.pipeline_ranks * between(1, 5);  // where it has a form
+  if (name == "chimera")
+    request.microbatches = request.pipeline_ranks * between(1, 5);  // multiples for which it has a closed form
   UniformTimes times{between<Ticks>(1, 50), between<Ticks>(1, 50), between<Ticks>(0, 40)};
   if (name == "chimera") times.latency = 0;
   if (name == "chimera" && between(0, 2) == 0) times.backward = times.forward;
@@ -155,13 +156,13 @@ RC_GTEST_PROP(BidirectionalProperties, SchedulesTakeWhatTheirClosedFormsSay, ())
   RC_TAG(name);
 }
 
-// deepseek-ai/DualPipe: a rank idles (PP/2 - 1)(F&B + B - 3W), PP being the stages; for F = I = W.
+// deepseek-ai/DualPipe: a rank idles (PP/2 - 1)(F&B + B - 3W), where PP is the number of stages; for F = I = W.
 RC_GTEST_PROP(BidirectionalProperties, DualPipeIdlesAsPublished, ()) {
   const bool folded = between(0, 2) == 0;
   const std::string name = folded ? "dualpipev" : "dualpipe";
   const ScheduleRequest request = draw_request(name);
   const Ticks part = between<Ticks>(1, 50);
-  const Ticks pair = between<Ticks>(2 * part, 3 * part + 1);  // from all of F hidden to none
+  const Ticks pair = between<Ticks>(2 * part, 3 * part + 1);  // from all of F hidden to none of it
   const Program program = generate_schedule(*find_schedule(name), request);
   const TimelineMetrics metrics = run(program, StageTimes{part, 2 * part, part, part, pair});
   const Ticks steps = (folded ? request.pipeline_ranks : request.pipeline_ranks / 2) - 1;
@@ -169,7 +170,7 @@ RC_GTEST_PROP(BidirectionalProperties, DualPipeIdlesAsPublished, ()) {
   RC_TAG(name);
 }
 
-// Its idle share: (p - 2) / (2m + p - 2) for F = B, (p - 2) / (3m/2 + p - 2) for B = 2F and m = p.
+// Published idle share: (p - 2) / (2m + p - 2) for F = B, (p - 2) / (3m/2 + p - 2) for B = 2F and m = p.
 RC_GTEST_PROP(BidirectionalProperties, ChimeraIdlesAsPublished, ()) {
   ScheduleRequest request;
   request.pipeline_ranks = 2 * between(1, kLargestPipeline / 2 + 1);
@@ -198,7 +199,7 @@ RC_GTEST_PROP(BidirectionalProperties, ForwardDoublingRemovesTheBubblesBetweenUn
   const Ticks concatenated = run(generate_schedule(chimera, request), times).makespan;
   const Ticks p = request.pipeline_ranks;
   const Ticks published = (3 * request.microbatches + 2 * (p - 2)) * forward;
-  // Below it because the next stage need not wait for both forwards of a pair.
+  // Below the published value because the next stage need not wait for both forwards of a pair.
   if (p <= 6) RC_ASSERT(doubled <= published);
   RC_ASSERT(doubled >= 3 * request.microbatches * forward + (p - 2) * forward);
   RC_ASSERT(doubled <= concatenated);
@@ -235,7 +236,7 @@ TEST(Hanayo, IdlesAboutAsPublished) {
   EXPECT_EQ(compared, 15);
 }
 
-// Waves follow each other without a gap: only the first and the last leave ranks idle, in 1F1B's memory.
+// Waves follow each other without a gap: only the first and the last leave ranks idle, with 1F1B's memory.
 TEST(Hanayo, SteadyOrderIdlesOnceARun) {
   int compared = 0;
   for (int ranks = 1; ranks <= 9; ++ranks) {
@@ -259,7 +260,7 @@ TEST(Hanayo, SteadyOrderIdlesOnceARun) {
   EXPECT_EQ(compared, 81);
 }
 
-// With twice 1F1B's microbatches the default stays below 1F1B of the same memory, rounds do not.
+// With twice 1F1B's microbatches in flight, the default stays below 1F1B with the same memory; rounds do not.
 TEST(Hanayo, StaysBelowOneFOneBForTwoRounds) {
   for (const int ranks : {2, 4, 8, 16}) {
     ScheduleRequest request;
@@ -275,7 +276,7 @@ TEST(Hanayo, StaysBelowOneFOneBForTwoRounds) {
   }
 }
 
-// With as many microbatches under way as two rounds have, waves do not break off between the rounds.
+// With as many microbatches in flight as two rounds have, waves continue across the rounds.
 TEST(Hanayo, FillsTheGapsBetweenRoundsWithTwiceTheMemory) {
   for (const int ranks : {4, 8, 16}) {
     for (const int rounds : {2, 4}) {

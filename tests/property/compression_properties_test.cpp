@@ -1,4 +1,4 @@
-// Sums in compressed form over any number of values and replicas: the serial definition, bit by bit.
+// Compressed sums over any number of values and replicas: bitwise equal to the serial definition.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kRounds = 3;
 
-// Of magnitudes from 2^-20 to 1, zeros and repeated values among them.
+// Values with magnitudes from 2^-20 to 1, including zeros and repetitions.
 Values drawn(std::size_t count, std::uint64_t seed) {
   Values values(count);
   for (std::size_t index = 0; index < count; ++index) {
@@ -30,7 +30,7 @@ Values drawn(std::size_t count, std::uint64_t seed) {
   return values;
 }
 
-// By round, what replica 0 has after the sum; all replicas have the same.
+// Sums by round, as replica 0 has them; all replicas have the same.
 std::vector<Values> sums_on_threads(const Compression& compression, const std::vector<std::vector<Values>>& gradients) {
   const int replicas = static_cast<int>(gradients.front().size());
   const std::size_t count = gradients.front().front().size();

@@ -1,5 +1,5 @@
-// Random graphs of tasks, lags and collectives against an evaluator that knows nothing of streams' order of service: it
-// sweeps over all constraints until no start changes.
+// Random graphs of tasks, lags and collectives, compared with an evaluator that does not know in which order streams
+// are served: it sweeps over all constraints until no start changes.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -19,7 +19,7 @@ struct Plan {
   std::vector<Dependency> dependencies;
 };
 
-// Tasks in an order in which each depends only on earlier ones, dealt to streams.
+// Tasks in an order in which each depends only on earlier ones, distributed over streams.
 struct Plans {
   std::vector<std::vector<Plan>> streams;
   std::vector<Ticks> collectives;
@@ -151,7 +151,8 @@ RC_GTEST_PROP(EngineProperties, StartsAreTheLeastThatMeetEveryConstraint, ()) {
 }
 
 RC_GTEST_PROP(EngineProperties, ACycleIsReportedAndNeverHangs, ()) {
-  // Random dependencies without regard to order: the engine finishes or names blocked streams whose heads truly wait.
+  // Random dependencies that ignore the order: the engine finishes, or reports blocked streams whose first tasks really
+  // wait.
   TaskGraph graph;
   const auto streams = between<StreamId>(1, 5);
   const auto length = between<TaskId>(1, 6);

@@ -1,5 +1,5 @@
-// Every key of a job survives being written and read: what a result holds as its job gives that result again, and what
-// --show-config prints is the job. Jobs are made by walking the tables of keys, so a key that is added is tested.
+// Every key of a job survives writing and reading: the job in a result reproduces that result, and --show-config prints
+// the job. Jobs are made by walking the tables of keys, so that a new key is tested automatically.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -39,7 +39,7 @@ using Json = nlohmann::json;
 
 std::string figures_of(const Job& job) {
   nlohmann::ordered_json result = nlohmann::ordered_json::parse(write_simulation(forecast(job, no_files)));
-  // Sentences about what was assumed; a job that says everything assumes less.
+  // Assumptions are text; a job that states everything makes fewer.
   result.erase("assumptions");
   result.erase("warnings");
   return result.dump();
@@ -51,7 +51,7 @@ void expect_round_trip(const Json& root) {
   const Job read = read_job(written, {});
   RC_ASSERT(Json(job_json(read)).dump() == written.dump());
   RC_ASSERT(figures_of(read) == figures_of(job));
-  // What a result holds: the schedule chosen, the layers spread, no file to be read.
+  // The job in a result has the chosen schedule and the distributed layers, and refers to no files.
   const Job chosen = *prepared_job(root);
   const Json echo = job_json(chosen);
   const Job again = *prepared_job(echo);
@@ -66,7 +66,7 @@ RC_GTEST_PROP(JobProperties, AJobInAResultIsTheJobThatWasForecast, ()) {
   expect_round_trip(job_with(beginning, changes));
 }
 
-// Each key by itself, in the first job that can have it.
+// Each key separately, in the first job that accepts it.
 TEST(JobProperties, EveryKeySurvivesARoundTrip) {
   std::set<std::string> covered;
   for (std::size_t index = 0; index < job_keys().size(); ++index) {
@@ -83,7 +83,7 @@ TEST(JobProperties, EveryKeySurvivesARoundTrip) {
     }
     const bool of_files = key.field == "training.profile" || key.field == "failures.log";
     const bool apart = key.entry->names_object || of_files || key.field == "training.fitted";  // fit_runs_test has it
-    EXPECT_TRUE(apart || covered.count(key.field) == 1) << key.field << ": no job has it";
+    EXPECT_TRUE(apart || covered.count(key.field) == 1) << key.field << ": not covered by any job";
   }
 }
 
@@ -96,7 +96,7 @@ TEST(JobProperties, BeginningsSurviveARoundTrip) {
   }
 }
 
-// The text of a key's value on a command line.
+// Text of a key's value on a command line.
 std::string flag_text(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_array() || value.empty() || !value.front().is_number()) return value.dump();
@@ -121,7 +121,7 @@ TEST(JobProperties, EveryPathIsAFlagThatSaysWhatTheFileWould) {
   }
 }
 
-// Figures of a part refine the entry that has it, whatever the order.
+// Figures of a part refine the entry that contains them, in any order.
 TEST(JobProperties, FlagsReachIntoPartsThatGoByTheirName) {
   const CommandResult changed = run_flopcast(
       {"simulate", "--cluster.device.tdp", "123W", "--training.stack.gradient_bytes", "2", "--stack", "megatron-2022",
@@ -134,13 +134,13 @@ TEST(JobProperties, FlagsReachIntoPartsThatGoByTheirName) {
   EXPECT_EQ(job.at("training").at("stack").at("name"), "megatron-2022");
 }
 
-// --- what a forecast says of itself ---
+// --- consistency of a forecast ---
 
 void expect_share_of(double part, double whole) {
   RC_ASSERT(part <= whole * (1.0 + 1e-9) + 1e-12);
 }
 
-// The parts of a step are the step, those of a rank's memory what it holds, and an interval holds its forecast.
+// The parts of a step sum to the step, those of a rank's memory to its total, and an interval contains its forecast.
 RC_GTEST_PROP(JobProperties, ForecastsAddUp, ()) {
   const auto beginning = *rc::gen::inRange<std::size_t>(0, job_beginnings().size());
   const auto changes = *rc::gen::container<std::vector<std::pair<std::size_t, std::size_t>>>(
@@ -180,8 +180,8 @@ RC_GTEST_PROP(JobProperties, ForecastsAddUp, ()) {
   RC_ASSERT(std::abs(fullest - result.memory.peak_gib) <= 1e-9 * fullest);
 }
 
-// Wider links and shorter latencies never make a step longer: by no more than a thousandth, where what is hidden beside
-// a pass changes sides.
+// Wider links and shorter latencies never make a step longer by more than a thousandth, which may occur when work moves
+// between the passes that hide it.
 RC_GTEST_PROP(JobProperties, BetterLinksAreNotSlower, ()) {
   const auto beginning = *rc::gen::inRange<std::size_t>(0, job_beginnings().size());
   const auto changes = *rc::gen::container<std::vector<std::pair<std::size_t, std::size_t>>>(
@@ -210,19 +210,19 @@ RC_GTEST_PROP(JobProperties, BetterLinksAreNotSlower, ()) {
       better.cluster.hop_latency = better.cluster.hop_latency / factor;
   }
   const double step = before.result.iteration.time_s;
-  // What comes earlier may meet others on shared links, and fair rates hold up what matters.
+  // Messages that arrive earlier may contend with others on shared links, and fair sharing delays the critical one.
   const double most = job.cluster.shares_links() ? 1.02 : 1.001;
   RC_ASSERT(forecast(better, no_files).result.iteration.time_s <= step * most);
 }
 
-// --- what commands say of the job that they answer ---
+// --- the job in the answers of commands ---
 
 Json figures_in(Json result) {
   for (const char* key : {"assumptions", "warnings", "critical_path"}) result.erase(key);
   return result;
 }
 
-// The forecast of a run has the bytes and messages of what runs, which is in fp32.
+// The forecast of a run has the bytes and messages of the executed model, which is in fp32.
 Json without_traffic(Json figures) {
   for (const char* axis : {"tp", "pp", "dp", "cp", "ep"}) {
     for (const char* key : {"bytes_sent_per_rank", "messages"}) figures.at("communication").at(axis).erase(key);
@@ -230,7 +230,7 @@ Json without_traffic(Json figures) {
   return figures;
 }
 
-// A result's job needs no file, and its forecast is the result.
+// The job in a result needs no file, and its forecast equals the result.
 void expect_tells_its_job(const Json& result) {
   Forecast answer = forecast(read_job(result.at("job"), {}), no_files);
   if (result.contains("run")) {
@@ -245,7 +245,7 @@ class Desk {
  public:
   Desk() { options_.working_directory = folder_.path(); }
   CommandResult ask(const std::vector<std::string>& words) const { return run_flopcast(words, options_); }
-  // What starts a program of its own needs streams that are files.
+  // Commands that start other programs need streams that are files.
   CommandResult start(const std::vector<std::string>& words) const { return start_flopcast(words, options_); }
   Json answer(std::vector<std::string> words) const {
     words.insert(words.end(), {"--format", "json"});
@@ -262,8 +262,8 @@ class Desk {
   CommandOptions options_;
 };
 
-// The results in what simulate, compare and sweep say of a job, and report says nothing against them; nor does what
-// --show-config lists, read back.
+// The results of simulate, compare and sweep reproduce from their jobs, and report accepts them; so does the listing of
+// --show-config, read back.
 void expect_answers_tell_their_job(const Desk& desk) {
   const Json simulated = desk.answer({"simulate", "job.json"});
   expect_tells_its_job(simulated);
@@ -271,7 +271,7 @@ void expect_answers_tell_their_job(const Desk& desk) {
   EXPECT_EQ(figures_in(desk.answer({"simulate", "result.json"})), figures_in(simulated));
   EXPECT_EQ(desk.answer({"memory", "job.json"}).at("job"), simulated.at("job"));
   const Json config = desk.answer({"simulate", "job.json", "--show-config"});
-  // What joins the nodes is shown of clusters that say it.
+  // The network between nodes is only listed for clusters that specify it.
   const bool wired = simulated.at("job").at("cluster").contains("network");
   const auto shown = std::count_if(job_keys().begin(), job_keys().end(), [wired](const JobKey& key) {
     return wired || (key.field != "cluster.network" && key.field.rfind("cluster.network.", 0) != 0);
@@ -296,7 +296,7 @@ void expect_answers_tell_their_job(const Desk& desk) {
 
 TEST(JobProperties, EveryCommandTellsTheJobThatItForecast) {
   constexpr std::size_t kChanges = 8;
-  constexpr std::size_t kStride = 37;  // walks over all keys, another way in every job
+  constexpr std::size_t kStride = 37;  // step through all keys, different for every job
   for (std::size_t beginning = 0; beginning < job_beginnings().size(); ++beginning) {
     std::vector<std::pair<std::size_t, std::size_t>> changes;
     for (std::size_t change = 0; change < kChanges; ++change) {
@@ -310,7 +310,7 @@ TEST(JobProperties, EveryCommandTellsTheJobThatItForecast) {
 
 TEST(JobProperties, PlansTellTheirJobs) {
   for (const Json& root : job_beginnings()) {
-    // A layout in a file is none to search; what does not fit is no answer.
+    // Layouts in a file cannot be searched, and layouts that do not fit are not answers.
     if (root.at("layout").contains("schedule_csv") || root.at("cluster").at("name") == "ours") continue;
     const Desk desk;
     desk.write("job.json", root.dump());
@@ -320,17 +320,17 @@ TEST(JobProperties, PlansTellTheirJobs) {
     for (const char* list : {"ranked", "pareto"}) {
       for (const Json& entry : plan.at(list)) expect_tells_its_job(entry.at("result"));
     }
-    // The best layout's job, as the question told it.
+    // The job of the best layout, as stated in the answer.
     const Json best = result_json(forecast(read_job(plan.at("job"), {}), no_files));
     Json told = figures_in(plan.at("best").at("result"));
-    told.erase("run");  // drawn over the forecast
+    told.erase("run");  // months drawn on top of the forecast
     EXPECT_EQ(figures_in(best), told) << plan.at("job").dump(2);
     desk.write("plan.json", plan.dump());
     EXPECT_EQ(figures_in(desk.answer({"simulate", "plan.json"})), figures_in(plan.at("best").at("result")));
   }
 }
 
-// Whatever files a job names, no answer needs them.
+// Answers do not need the files that a job refers to.
 TEST(JobProperties, AnswersNeedNoFileOfTheJob) {
   const Desk desk;
   const std::vector<std::pair<const char*, std::string>> files = {
@@ -374,7 +374,7 @@ TEST(JobProperties, ARunTellsItsJob) {
   EXPECT_EQ(reported.standard_error, "");
 }
 
-// FLOPCAST_BLESS=1 writes them anew.
+// FLOPCAST_BLESS=1 rewrites the files.
 TEST(Schemas, AreWhatTheTablesSay) {
   const std::pair<const char*, nlohmann::ordered_json> schemas[] = {
       {"job-1", job_schema()}, {"result-1", result_schema()}, {"memory-1", memory_file_schema()}};
@@ -386,20 +386,17 @@ TEST(Schemas, AreWhatTheTablesSay) {
   }
 }
 
-// docs/job-file.md: every key with what it takes, out of the tables that read it.
+// Generates docs/job-file.md: every key with its values, from the tables that read it.
 class JobFilePage {
  public:
   std::string text() {
     text_ =
-        "# The job file\n\nWhat is trained, on what, laid out how: JSON in which `//` comments are allowed and an "
-        "unknown key "
-        "is an error. Every\npath is a flag, too (`--layout.tp 8`); a flag wins over the file, and `flopcast simulate "
-        "JOB "
-        "--show-config` prints every\nvalue with where it comes from. Quantities carry a unit (`\"450GB/s\"`, "
-        "`\"80GiB\"`). This "
-        "page is written out of the\ntables that the program reads by; [job-1.schema.json](schema/job-1.schema.json) "
-        "says the "
-        "same to an editor.\n\n```json\n{\n  \"model\": \"gpt3-175b\",\n  \"cluster\": {\"name\": \"dgx-a100-80g\", "
+        "# The job file\n\nModel, cluster, layout and training of a job: JSON in which `//` comments are allowed and "
+        "an unknown key is an\nerror. Every path is also a flag (`--layout.tp 8`); a flag takes precedence over the "
+        "file, and `flopcast simulate JOB\n--show-config` prints every value with its origin. Quantities carry a unit "
+        "(`\"450GB/s\"`, `\"80GiB\"`). This page is\ngenerated from the tables that the program reads with; editors "
+        "can use [job-1.schema.json](schema/job-1.schema.json).\n\n```json\n{\n  \"model\": \"gpt3-175b\",\n  "
+        "\"cluster\": {\"name\": \"dgx-a100-80g\", "
         "\"nodes\": 8},\n  \"layout\": {\"tp\": 8, \"pp\": 8, \"vpp\": 3, \"schedule\": \"interleaved\", "
         "\"global_batch_size\": 64},\n  \"training\": {\"sequence_length\": 2048, \"precision\": \"bf16\"}\n}\n```\n";
     for (const FieldInfo& section : job_fields()) {
@@ -410,9 +407,8 @@ class JobFilePage {
 
  private:
   void add_section(const std::string& path, const FieldInfo& object) {
-    text_ +=
-        fmt::format("\n## `{}`\n\n{}.\n\n| key | takes | without it | flag | what it is |\n|---|---|---|---|---|\n",
-                    path, object.help.empty() ? std::string(object.key) : std::string(object.help));
+    text_ += fmt::format("\n## `{}`\n\n{}.\n\n| key | values | default | flag | description |\n|---|---|---|---|---|\n",
+                         path, object.help.empty() ? std::string(object.key) : std::string(object.help));
     std::vector<const FieldInfo*> inner;
     for (const FieldInfo* field : object.parts()) {
       text_ += fmt::format("| `{}` | {} | {} | {} | {} |\n", field->key, takes(*field), without(*field), flag(*field),
@@ -473,10 +469,10 @@ class JobFilePage {
   }
 
   std::string text_;
-  std::set<FieldInfos (*)()> open_;  // tables that are on the page
+  std::set<FieldInfos (*)()> open_;  // tables that are already on the page
 };
 
-// FLOPCAST_BLESS=1 writes it anew.
+// FLOPCAST_BLESS=1 rewrites the page.
 TEST(Documents, TheJobFileIsWhatTheTablesSay) {
   const std::filesystem::path file = project_folder() / "docs" / "job-file.md";
   const std::string page = JobFilePage().text();
@@ -488,7 +484,7 @@ TEST(Documents, TheJobFileIsWhatTheTablesSay) {
   }
 }
 
-// The keys that the first column of a table of a document lists.
+// Keys listed in the first column of a document's tables.
 std::multiset<std::string> keys_listed_in(const std::string& document) {
   std::multiset<std::string> keys;
   std::istringstream lines(document);

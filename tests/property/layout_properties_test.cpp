@@ -1,5 +1,5 @@
-// For layouts drawn from all parallel forms: nothing is lost or done twice without a name, no term is negative or not
-// a number, and the pieces of a step sum to it.
+// For layouts drawn from all forms of parallelism: work is neither lost nor duplicated without being named, no term is
+// negative or NaN, and the parts of a step sum to it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ class Draw {
   std::string one_of(std::initializer_list<const char*> choices) { return choices.begin()[random_() % choices.size()]; }
 
  private:
-  std::mt19937 random_;  // the same numbers on every platform, unlike the distributions
+  std::mt19937 random_;  // the same numbers on every platform, unlike std distributions
 };
 
 std::string random_job(Draw& draw) {
@@ -96,7 +96,7 @@ double distinct_parameters(const std::vector<Operator>& operators, int tp) {
   return sum;
 }
 
-// The work and the weights of all ranks are the model's, and each copy beyond the first has a name.
+// Work and weights over all ranks are the model's, and each copy beyond the first is named.
 void check_totals(const Forecast& answer, const std::string& text) {
   const Job& job = answer.step.job;
   Job alone = job;
@@ -109,7 +109,7 @@ void check_totals(const Forecast& answer, const std::string& text) {
       distinct_parameters(block_operators(job.model, job.layout, job.training, BlockKind::kDense), tp);
   const double embedding = distinct_parameters(embedding_operators(job.model, job.layout, job.training), tp);
   const std::vector<Operator> head = head_operators(job.model, job.layout, job.training);
-  // The tied table is counted with the embedding; the last stage's copy is named replication.
+  // The tied table counts with the embedding; the last stage's copy is named replication.
   const double table = job.model.tied_embeddings ? static_cast<double>(job.model.vocab) * job.model.hidden : 0.0;
   const double sum = blocks * job.model.layers + embedding + distinct_parameters(head, tp) - table;
   EXPECT_NEAR(sum / static_cast<double>(count_parameters(job.model).total), 1.0, 1e-9) << text;
@@ -152,7 +152,7 @@ TEST(LayoutProperties, NothingIsLostNegativeOrNotANumber) {
     check_totals(answer, text);
     if (testing::Test::HasFailure()) break;
   }
-  std::cout << simulated << " layouts over all forms hold, " << asynchronous << " of them asynchronous; " << refused
+  std::cout << simulated << " layouts over all forms checked, " << asynchronous << " of them asynchronous; " << refused
             << " refused with a reason\n";
   EXPECT_GT(asynchronous, 0);
   EXPECT_EQ(simulated, kWanted);

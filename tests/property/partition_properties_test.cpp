@@ -1,4 +1,4 @@
-// Splits against all splits: nothing contiguous is better than what the exact algorithms find.
+// Exact algorithms compared with all splits: no contiguous split is better than theirs.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -16,7 +16,7 @@
 namespace flopcast {
 namespace {
 
-// At full size from the first case on: small cases are the dull ones here.
+// Uses the full size range from the first case on, because small cases are uninteresting here.
 int draw(int smallest, int beyond) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(smallest, beyond));
 }
@@ -49,7 +49,7 @@ RC_GTEST_PROP(MinMaxPartition, IsTheBestOfAllSplits, ()) {
   const std::vector<int> found = min_max_partition(costs, parts);
   double best = std::numeric_limits<double>::infinity();
   std::vector<int> sizes;
-  std::vector<int> earliest;  // the lexicographically largest of the best
+  std::vector<int> earliest;  // the lexicographically largest of the best splits
   for_every_split(layers, parts, 1, sizes, [&](const std::vector<int>& split) {
     const double cost = dearest(part_costs(costs, split));
     if (cost > best) return;
@@ -103,7 +103,7 @@ RC_GTEST_PROP(BalancedSplit, IsTheBestOfChunksWhenLayersAreAlike, ()) {
   expect_best(random_costs(ranks, 2, layers, true), layers);
 }
 
-// The recurrence by brute force on a chain of layers: all splits into stages, all ways to hand out the workers.
+// Brute-force recurrence on a chain of layers: all splits into stages, all distributions of the workers.
 double brute_force(const CutStates& cuts, int workers, double bandwidth) {
   const int layers = static_cast<int>(cuts.states.size());
   const auto before = [&](int layer, auto part) {

@@ -1,5 +1,5 @@
-// Bounds never exceed what is simulated, memory bounds are exact where they say so, evaluating a layout is forecasting
-// it, and the planner's rules are those of the job file: over layouts drawn from whole spaces.
+// Over layouts drawn from whole spaces: bounds never exceed the simulated time, memory bounds are exact if they claim
+// to be, evaluating a layout equals forecasting it, and the planner's rules are those of the job file.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What one question in two has besides: adapters, 8-bit products, modules that predict further tokens, and the kinds of
+// Adds a variation to every second question: adapters, 8-bit GEMMs, multi-token-prediction modules, and the kinds of
 // context and tensor parallelism.
 void add_a_variation(Json& root, std::mt19937& random) {
   const auto one_of = [&random](std::initializer_list<Json> choices) {
@@ -75,7 +75,7 @@ PlanQuestion question_drawn_from(std::mt19937& random) {
   return read_question(root, Origins());
 }
 
-// Draws again where the reader refuses a combination.
+// Draws again if the reader refuses a combination.
 PlanQuestion drawn_question(std::mt19937& random) {
   PlanQuestion question = [&random] {
     while (true) {
@@ -88,7 +88,7 @@ PlanQuestion drawn_question(std::mt19937& random) {
   }();
   question.space.schedules.clear();
   for (const ScheduleInfo& info : schedule_catalogue()) {
-    // The searching schedules take a second each, and run in the space of the V map as zbv does.
+    // The schedules with a search take a second each, and cover the same V map as zbv.
     const bool searches = info.name == "v-half" || info.name == "v-min" || info.name == "v-auto" ||
                           info.name == "zb-auto" || info.name == "1f1b-v";
     if (!searches) question.space.schedules.push_back(schedule_choice(info.name));
@@ -136,7 +136,7 @@ TEST(PlannerProperties, BoundsHoldForEveryScheduleAndLayout) {
       const MemberPrice& price = prices.of(drawn.member, shape);
       const double bound = time_bound(prices.job(), shape, price.costs);
       const FullestRank memory = memory_bound(prices.job(), shape, price.costs);
-      // What other layouts of the question have priced is what this one would price.
+      // Prices cached by other layouts of the question equal this layout's own prices.
       for (SharedPrices* shared : {&of_question, static_cast<SharedPrices*>(nullptr)}) {
         Job priced = prices.job();
         if (shape.slices > 1) priced.layout.slices = shape.slices;
@@ -179,7 +179,7 @@ TEST(PlannerProperties, BoundsHoldForEveryScheduleAndLayout) {
   EXPECT_GT(drawn_count, 900);
   std::cout << drawn_count << " layouts, bound over simulated time " << tightness / drawn_count
             << " on average, memory exact in " << exact << "\n";
-  EXPECT_GT(tightness / drawn_count, 0.85) << "a bound that says little prunes little";
+  EXPECT_GT(tightness / drawn_count, 0.85) << "a loose bound prunes little";
 }
 
 TEST(PlannerProperties, EvaluatingIsForecasting) {
@@ -205,7 +205,7 @@ TEST(PlannerProperties, EvaluatingIsForecasting) {
   EXPECT_GT(compared, 100);
 }
 
-// What the planner calls valid, the job file accepts, and the other way round.
+// The planner considers a layout valid exactly if the job file accepts it.
 TEST(PlannerProperties, ItsRulesAreThoseOfTheJobFile) {
   std::mt19937 random(13);
   int accepted = 0;
@@ -245,7 +245,7 @@ TEST(PlannerProperties, ItsRulesAreThoseOfTheJobFile) {
       by_reader = false;
     }
     PlanQuestion question = read_question(root, Origins());
-    question.space.etp = {0};  // as the reader takes a job that does not say
+    question.space.etp = {0};  // like the reader, for a job without the key
     const LayoutSpace space = enumerate_layouts(question.job, question.space);
     EXPECT_EQ(space.valid > 0, by_reader) << root.dump();
     ++(by_reader ? accepted : refused);

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Four nodes round a switch.
+// Four nodes around a switch.
 const Json& cables() {
   static const Json four = Json::parse(R"([{"from": "node0", "to": "leaf", "bandwidth": "40GB/s"},
     {"from": "node1", "to": "leaf", "bandwidth": "50GB/s"}, {"from": "leaf", "to": "node2", "bandwidth": "60GB/s"},
@@ -234,7 +234,7 @@ std::optional<Job> prepared_job(const Json& root) {
 
 namespace {
 
-// A profile of which nothing is used is refused where the step is forecast.
+// Returns false if nothing of the profile is used, which makes the forecast fail.
 bool uses_its_profile(const Json& root) {
   if (!root.contains("training") || !root.at("training").contains("profile")) return true;
   try {

@@ -1,4 +1,4 @@
-// Steps of many microbatches that are played as far as they repeat take what all of them take, to the picosecond.
+// Steps of many microbatches that are simulated only until they repeat equal fully simulated steps to the picosecond.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ void give_times(std::mt19937_64& random, bool even, StepTimes& times) {
 struct Counts {
   int steps = 0;
   int cut_short = 0;
-  double played = 0.0;  // share of the microbatches that the shorter program has
+  double played = 0.0;  // fraction of the microbatches in the shorter program
 };
 
 TEST(RepeatingSteps, TakeWhatAllMicrobatchesTake) {
@@ -101,7 +101,7 @@ TEST(RepeatingSteps, TakeWhatAllMicrobatchesTake) {
   }
   for (const auto& [name, counts] : by_schedule) {
     std::cout << fmt::format(
-        "{:>15}: {} of {} steps have a program cut short, to {:.0f} % of the microbatches on average\n", name,
+        "{:>15}: {} of {} steps have a shortened program, with {:.0f} % of the microbatches on average\n", name,
         counts.cut_short, counts.steps, 100.0 * counts.played / counts.steps);
   }
   for (const char* name : {"1f1b", "interleaved", "zb-h1", "zb-h2", "naive"}) {
@@ -114,8 +114,8 @@ Evaluation evaluated(const Json& root, bool as_it_repeats) {
   return evaluate(as_it_repeats ? prepare_as_it_repeats(job, no_files) : prepare(job, no_files), Detail::kTime);
 }
 
-// On uneven stages a step repeats after more microbatches than one: 14 and 13 here, and where none shows it is played
-// whole.
+// On uneven stages, a step repeats after several microbatches, 14 and 13 here; if no period is found, it is simulated
+// entirely.
 TEST(RepeatingSteps, PeriodsOfManyMicrobatches) {
   const Json llama = Json::parse(R"({"model": "llama3.1-405b", "cluster": {"name": "dgx-h100", "nodes": 128},
     "layout": {"tp": 8, "pp": 16, "dp": 8, "sequence_parallel": true, "schedule": "1f1b",
@@ -133,7 +133,7 @@ TEST(RepeatingSteps, PeriodsOfManyMicrobatches) {
       if (before > 0.0) growth.push_back(cut - before);
       before = cut;
     }
-    // One microbatch in `period` adds less than the others.
+    // One microbatch in `period` adds less time than the others.
     const double least = *std::min_element(growth.begin(), growth.end());
     std::vector<std::size_t> shorter;
     for (std::size_t index = 0; index < growth.size(); ++index) {

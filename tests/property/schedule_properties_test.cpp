@@ -1,4 +1,4 @@
-// Random schedules, sizes, stage times, latencies and flushes: what must hold for each of them.
+// Invariants of random schedules, sizes, stage times, latencies and flushes.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -32,20 +32,20 @@ Program random_program(int& microbatches) {
     const ScheduleInfo& info = catalogue[between<std::size_t>(0, catalogue.size())];
     ScheduleRequest request;
     request.pipeline_ranks = between(1, 9);
-    const bool whole_rounds = *rc::gen::arbitrary<bool>();  // what interleaving asks for
+    const bool whole_rounds = *rc::gen::arbitrary<bool>();  // as interleaving requires
     request.microbatches = whole_rounds ? request.pipeline_ranks * between(1, 4) : between(1, 25);
     if (info.uses_chunks) request.chunks = between(1, 4);
     if (!info.variants.empty()) request.variant = std::string(*rc::gen::elementOf(info.variants));
     if (refuse_request(info, request)) continue;
     Program program = generate_schedule(info, request);
-    // Two chains and pairs need other checks: bidirectional_properties_test.
+    // Two chains and pairs need different checks: bidirectional_properties_test.
     if (info.name == "dualpipev" || program.chains.size() > 1) continue;
     microbatches = program.microbatches_of(program.chains.front());
     return program;
   }
 }
 
-// Splits some backwards into I and W, with W delayed at random behind later actions of its rank.
+// Splits some backward passes into I and W, with W delayed at random behind later actions of its rank.
 void split_backwards(Program& program) {
   for (std::vector<Action>& actions : program.ranks) {
     std::vector<Action> split;
@@ -278,7 +278,7 @@ RC_GTEST_PROP(ScheduleProperties, TheSameInputGivesTheSameTimeline, ()) {
   }
 }
 
-// Overlapping neighbours at random often closes a cycle; where it does not, a pair is two spans at one time.
+// Overlapping random neighbours often closes a cycle; if it does not, a pair is two simultaneous spans.
 RC_GTEST_PROP(ScheduleProperties, OverlappedPairsRunTogetherOrAreADeadlock, ()) {
   Run run = random_run();
   for (std::vector<Action>& actions : run.program.ranks) {

@@ -17,7 +17,7 @@ int power_of_two(int largest_exponent) {
   return 1 << *rc::gen::inRange(0, largest_exponent + 1);
 }
 
-// Any model form: shapes that every drawn layout divides.
+// A random model whose shapes every drawn layout divides.
 nlohmann::json random_model() {
   const bool gated = *rc::gen::arbitrary<bool>();
   const bool biases = *rc::gen::arbitrary<bool>();
@@ -110,7 +110,7 @@ struct Sums {
   double parameters = 0.0;
 };
 
-// Over all ranks of a replica; what is replicated by name counts once.
+// Sums over all ranks of a replica; parts that are named as replicated count once.
 Sums sums_of(const Job& job, BlockKind kind) {
   const double tp = job.layout.tp;
   Sums sums;
@@ -125,7 +125,7 @@ Sums sums_of(const Job& job, BlockKind kind) {
 RC_GTEST_PROP(Sharding, WorkAndParametersAddUpToTheWhole, ()) {
   Job job = random_job();
   job.training.stack.vocab_divisor = 1;
-  job.model.vocab = padded_vocab(job.model.vocab, 64, 1);  // no rows of padding on either side
+  job.model.vocab = padded_vocab(job.model.vocab, 64, 1);  // no padding rows on either side
   const Job whole = unsharded(job);
   for (const BlockKind kind : {BlockKind::kDense, BlockKind::kExperts}) {
     if (kind == BlockKind::kExperts && !job.model.experts) continue;

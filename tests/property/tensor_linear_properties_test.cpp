@@ -1,4 +1,5 @@
-// Any shape that a line or a grid of ranks divides: the serial products, and together the elements that the model says.
+// Any shape that a line or a grid of ranks divides: the results equal serial GEMMs, and the elements sent add up to the
+// model's volume.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -10,7 +11,8 @@
 namespace flopcast::realrun {
 namespace {
 
-// Parts of an all-reduce may differ by an element, and with them what single ranks send; the sum over the ranks not.
+// Parts of an all-reduce may differ by one element, and with them the volumes of single ranks; the sum over the ranks
+// does not.
 void assert_sum(const std::vector<LineVolume>& sent, const LineVolume& predicted) {
   LineVolume sum;
   for (const LineVolume& rank : sent) {
@@ -51,7 +53,7 @@ RC_GTEST_PROP(TensorLinear, OnAGrid, ()) {
   const int q = *rc::gen::inRange(1, 4);
   const int depth = form == TensorParallel::k25d ? *rc::gen::inRange(1, 4) : 1;
   const TensorGrid grid = tensor_grid(form, form == TensorParallel::k3d ? q * q * q : q * q * depth, depth);
-  // 3d cuts the outputs in q² parts for the weights, and 2d and 2.5d in q.
+  // 3d splits the outputs into q² parts for the weights, 2d and 2.5d into q.
   const int features = form == TensorParallel::k3d ? q * q : q;
   const std::size_t tokens = multiple_of(grid.token_parts);
   LinearChain chain{tokens, {{"first", multiple_of(features), multiple_of(features)}}};

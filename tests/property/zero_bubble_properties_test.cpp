@@ -1,5 +1,5 @@
-// Random sizes, times, latencies and memory limits for the schedules with split backward passes: every order runs,
-// stays within its memory, and takes no longer than what it claims to be at least as good as.
+// Random sizes, times, latencies and memory limits for schedules with split backward passes: every order is executable,
+// stays within its memory, and takes no longer than the schedules it claims to match.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -35,7 +35,7 @@ StepTimes random_times(int stages) {
   return times;
 }
 
-// A search takes time that grows with both sizes.
+// The time of a search grows with both sizes.
 struct Sizes {
   int ranks = 16;
   int microbatches = 64;
@@ -55,7 +55,7 @@ ScheduleRequest random_timed_request(const ScheduleInfo& info, const Sizes& larg
   return request;
 }
 
-// Chunks, activations being held until W.
+// Peak in chunks; activations are kept until W.
 std::optional<int> claimed_peak(const ScheduleInfo& info, const ScheduleRequest& request) {
   const int p = request.pipeline_ranks;
   if (info.name == "zb-h1") return p;
@@ -97,7 +97,7 @@ RC_GTEST_PROP(ZeroBubbleProperties, EveryOrderRunsWithinItsMemory, ()) {
   const std::vector<int> peaks = peak_in_flight(program);
   if (const auto claimed = claimed_peak(info, request))
     RC_ASSERT(*std::max_element(peaks.begin(), peaks.end()) <= *claimed);
-  const int unit = request.variant == "chunks" ? 1 : request.chunks;  // of the memory limit, in chunks
+  const int unit = request.variant == "chunks" ? 1 : request.chunks;  // unit of the memory limit, in chunks
   if (request.memory_limit) RC_ASSERT(halves_at_peak(program) <= 2 * unit * *request.memory_limit);
   RC_TAG(std::string(info.name));
 }
@@ -168,7 +168,7 @@ RC_GTEST_PROP(ZeroBubbleProperties, ClosedFormsAreExact, ()) {
   ScheduleRequest request;
   request.pipeline_ranks = between(1, 17);
   request.microbatches = between(request.pipeline_ranks, 65);
-  // The forms are exact in narrow ranges: most cases should fall into them.
+  // The closed forms are exact in narrow ranges: most cases should be inside them.
   const Ticks longest = *rc::gen::element<Ticks>(2, 6, 50);
   request.chunks = info.uses_chunks && info.name != "zbv" ? between(1, 4) : info.default_chunks;
   RC_PRE(!refuse_request(info, request));

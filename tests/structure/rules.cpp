@@ -12,7 +12,7 @@ namespace {
 
 using Names = std::vector<std::string_view>;
 
-/// The sources below `folder` may include what lies below `may_use`. The first line that fits a path counts.
+/// Sources below `folder` may include files below `may_use`. The first entry that matches a path applies.
 struct Layer {
   std::string_view folder;
   Names may_use;
@@ -36,7 +36,7 @@ const std::vector<Layer>& layers() {
       {"calibrate/",
        {"calibrate/device/", "calibrate/runs/", "calibrate/validation/", "calibrate/verdict/", "sim/", "model/",
         "base/text/"}},
-      // A measurement file is all that the real run and the calibration share.
+      // The real run and the calibration share only the measurement file.
       {"realrun/", {"realrun/", "calibrate/device/measurement", "sim/", "model/", "base/"}},
       {"cli/", {"cli/", "api/", "reports/", "planner/", "calibrate/", "sim/", "import/", "model/", "base/"}},
       {"api/", {"api/", "reports/", "planner/", "calibrate/", "sim/", "import/", "model/", "base/"}},
@@ -50,17 +50,17 @@ const std::vector<Layer>& layers() {
   return all;
 }
 
-/// Folders whose code also runs in a browser: no thread, no file, no clock, nothing Emscripten's library lacks.
+/// Folders whose code also runs in a browser: no threads, files or clocks, and nothing that Emscripten's library lacks.
 const Names kCore = {"base/text/", "model/", "import/", "sim/", "planner/", "reports/"};
-/// Except for these, which are for programs.
+/// Exceptions within these, for native programs only.
 const Names kPrograms = {"planner/shared/"};
 const Names kNotInCore = {"thread",   "mutex",           "shared_mutex", "condition_variable",
                           "future",   "stop_token",      "fstream",      "filesystem",
                           "iostream", "chrono",          "ctime",        "time.h",
                           "unistd.h", "source_location", "format",       "expected"};
 
-/// Headers that only the real run and flopcast-mpi may need; the planner has to start on machines that have none of
-/// them.
+/// Headers that only the real run and flopcast-mpi may use; the planner must start on machines that have none of these
+/// libraries.
 const Names kDeviceHeaders = {"cuda", "cublas", "nccl", "mpi.h"};
 const Names kMayUseDevices = {"realrun/", "tests/", "cli/mpi_main.cpp"};
 const Names kDeviceCode = {"realrun/compute/cuda", "realrun/transport/nccl"};
@@ -97,10 +97,10 @@ std::optional<Include> parse_include(std::string_view line) {
 std::optional<std::string> quoted_violation(std::string_view path, const std::string& name) {
   const auto layer = std::find_if(layers().begin(), layers().end(),
                                   [&](const Layer& candidate) { return path.starts_with(candidate.folder); });
-  if (layer == layers().end()) return "lies in no folder of the design";
+  if (layer == layers().end()) return "is not in a folder of the design";
   const bool from_root =
       std::any_of(layers().begin(), layers().end(), [&](const Layer& known) { return name.starts_with(known.folder); });
-  if (!from_root || name.find("..") != std::string::npos) return "is not written from the project's root";
+  if (!from_root || name.find("..") != std::string::npos) return "is not relative to the project's root";
   if (!starts_with_any(name, layer->may_use)) return "points upward or sideways";
   if (path.starts_with("cli/") && starts_with_any(name, kDeviceCode)) return "brings GPU code into the command line";
   return std::nullopt;
@@ -110,19 +110,19 @@ std::optional<std::string> system_violation(std::string_view path, const std::st
   const auto is_named = [&](std::string_view banned) { return name == banned; };
   if (starts_with_any(path, kCore) && !starts_with_any(path, kPrograms) &&
       std::any_of(kNotInCore.begin(), kNotInCore.end(), is_named)) {
-    return "is not for the core, which must also run in a browser";
+    return "must not be used in the core, which also runs in a browser";
   }
   if (!starts_with_any(path, kMayUseDevices) && starts_with_any(name, kDeviceHeaders)) {
-    return "is for the real run only";
+    return "may only be used by the real run";
   }
   const bool is_slow = name.starts_with("boost/graph/") || name.starts_with("CLI/") || name == "nlohmann/json.hpp";
   if (is_slow && ends_with_any(path, {".hpp", ".cuh"})) {
-    return "is too slow to compile for a header";
+    return "compiles too slowly to be included in a header";
   }
   return std::nullopt;
 }
 
-// Data files may be named by a pattern there.
+// This file may select data files by a pattern.
 constexpr std::string_view kEmbedding = "cmake/embed.cmake";
 
 bool globs_sources(std::string line) {
@@ -143,7 +143,7 @@ std::vector<std::string> structure_violations(std::string_view path, std::string
   for (std::string line; std::getline(lines, line);) {
     const std::string place = std::string(path) + ":" + std::to_string(++number);
     if (is_cmake && path != kEmbedding && globs_sources(line))
-      violations.push_back(place + ": sources are listed, not globbed");
+      violations.push_back(place + ": sources must be listed, not globbed");
     const std::optional<Include> include = is_code ? parse_include(line) : std::nullopt;
     if (!include) continue;
     const auto violation =

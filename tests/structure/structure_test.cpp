@@ -91,7 +91,7 @@ TEST(ProjectStructure, NoTypeIsDefinedTwice) {
       if (entry.path().extension() != ".hpp") continue;
       const std::string path = entry.path().lexically_relative(project_folder()).generic_string();
       for (const std::string& full_name : types_defined(read_text(entry.path()))) {
-        // By the last word: one name for two things misleads in two namespaces as it does in one.
+        // Compared without namespace: the same name for two things is misleading even in two namespaces.
         const std::string type = full_name.substr(full_name.rfind(':') + 1);
         const auto [known, is_new] = header_of.emplace(type, path);
         EXPECT_TRUE(is_new) << type << " is defined in " << known->second << " and in " << path;
@@ -125,8 +125,8 @@ TEST(ProjectStructure, RoomsFormNoCircle) {
   }
 }
 
-// Whoever keeps a list of a job's keys beside the tables forgets the next key. Importers of files and of published rows
-// say which of their words is which key, and the planner which keys it chooses.
+// A list of job keys outside their tables would miss the next key. Exceptions: importers of files and of published rows
+// translate words into keys, and the planner selects keys.
 TEST(ProjectStructure, KeysOfAJobAreListedInTheirTablesAlone) {
   constexpr int kFewestOfAList = 10;
   for (const char* folder : {"base", "sim", "planner", "realrun", "reports", "cli", "api", "web"}) {
@@ -140,13 +140,13 @@ TEST(ProjectStructure, KeysOfAJobAreListedInTheirTablesAlone) {
         for (const FieldInfo* field : section.parts()) {
           named += text.find('"' + std::string(field->key) + '"') != std::string::npos ? 1 : 0;
         }
-        EXPECT_LT(named, kFewestOfAList) << path << " names so many keys of " << section.key;
+        EXPECT_LT(named, kFewestOfAList) << path << " lists too many keys of " << section.key;
       }
     }
   }
 }
 
-// What a comment sends its reader to has to be there.
+// Files named in comments must exist.
 TEST(ProjectStructure, CommentsNameFilesThatExist) {
   std::set<std::string> names;
   std::vector<fs::path> sources;
@@ -177,11 +177,11 @@ TEST(ProjectStructure, ARoomIsSeenAtAGlance) {
   for (const char* folder :
        {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli", "api"}) {
     const auto entries = std::distance(fs::directory_iterator(project_folder() / folder), fs::directory_iterator());
-    EXPECT_LE(entries, 16) << folder << "/ holds too much to be seen at a glance";
+    EXPECT_LE(entries, 16) << folder << "/ has too many entries";
   }
 }
 
-// The lines of a section of CONTRIBUTING.md, each with what stands in back quotes there.
+// The lines of a section of CONTRIBUTING.md, each with its text in back quotes.
 std::vector<std::pair<std::string, Sentences>> quoted_in_contributing(const std::string& title) {
   const std::string text = read_text(project_folder() / "CONTRIBUTING.md");
   const std::size_t begin = text.find("## " + title);
@@ -211,7 +211,7 @@ TEST(ProjectStructure, AnswersLieWhereContributingSays) {
   EXPECT_EQ(questions, 11);
 }
 
-// Until a GPU has proven it: readers see it before anything else.
+// Until GPUs have been validated, readers see this notice before anything else.
 TEST(ProjectStructure, PagesOnGpusBeginBySayingThatTheyAreUnproven) {
   if (fs::exists(project_folder() / "docs" / "validation")) return;
   int pages = 0;
@@ -227,7 +227,7 @@ TEST(ProjectStructure, PagesOnGpusBeginBySayingThatTheyAreUnproven) {
   EXPECT_GE(pages, 2);
 }
 
-// Files without a folder lie in the one named before them, or beside the file named before them.
+// Files without a folder are in the last named folder, or next to the last named file.
 TEST(ProjectStructure, WhatAnExtensionTouchesIsThere) {
   int extensions = 0;
   for (const auto& [line, paths] : quoted_in_contributing("What an extension touches")) {
@@ -270,7 +270,7 @@ TEST(ProjectStructure, HoldsInEveryFile) {
       for (const std::string& violation : structure_violations(path, read_text(file))) ADD_FAILURE() << violation;
     }
   }
-  // Guards against a walk that found the wrong place and so nothing to complain about.
+  // Fails if the walk used the wrong folder and therefore checked nothing.
   EXPECT_GT(headers_and_sources, 20);
   EXPECT_GT(cmake_files, 5);
 }

@@ -10,16 +10,16 @@ namespace flopcast {
 /// The project's root.
 std::filesystem::path project_folder();
 
-/// Other programs' schedules and published measurements, which are not part of the repository: the folder named by
-/// FLOPCAST_REFERENCE, else ../shared/reference beside the project. Absent where there is neither; tests that need it
-/// are then skipped. A FLOPCAST_REFERENCE that names no folder is an error: std::runtime_error.
+/// Schedules of other programs and published measurements, which are not part of the repository: the folder in
+/// FLOPCAST_REFERENCE, or else ../shared/reference next to the project. Absent if neither exists; tests that need it
+/// are then skipped. Throws std::runtime_error if FLOPCAST_REFERENCE is not a folder.
 std::optional<std::filesystem::path> reference_folder();
 
-/// The whole file; throws std::runtime_error when it cannot be read.
+/// Content of the file; throws std::runtime_error if it cannot be read.
 std::string read_text(const std::filesystem::path& file);
 void write_text(const std::filesystem::path& file, std::string_view text);
 
-/// A new empty folder that is deleted, with everything in it, at the end of its scope.
+/// A new empty folder that is deleted, with its content, at the end of its scope.
 class TemporaryFolder {
  public:
   TemporaryFolder();

@@ -4,15 +4,15 @@
 
 namespace flopcast {
 
-// What tables of the papers print, from the panels that the model prices.
+// Volumes in the form of the papers' tables, computed from the panels that the model prices.
 
-/// Elements a rank sends for the forward pass, for the input's and for the weight's gradient.
+/// Elements that a rank sends for the forward pass, for the input's gradient and for the weight's gradient.
 struct GridVolume {
   double forward = 0.0;
   double input_gradient = 0.0;
   double weight_gradient = 0.0;
   double depth_reduction = 0.0;
-  int steps = 0;  ///< of all three passes together, without the sum over the depth
+  int steps = 0;  ///< over all three passes, without the sum over the depth
 };
 
 inline GridVolume grid_volume(TensorParallel form, const TensorGrid& grid, double tokens, double inputs,

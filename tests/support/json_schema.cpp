@@ -42,14 +42,14 @@ void refuse_unknown_keywords(const Json& schema) {
 
 std::string scalar_violation(const Json& schema, const Json& value) {
   if (schema.contains("type") && !has_one_of(value, schema["type"])) {
-    return "is no " + (schema["type"].is_string() ? schema["type"].get<std::string>() : schema["type"].dump());
+    return "is not of type " + (schema["type"].is_string() ? schema["type"].get<std::string>() : schema["type"].dump());
   }
   if (schema.contains("const") && value != schema["const"]) return "is not " + schema["const"].dump();
   if (schema.contains("enum")) {
     for (const Json& choice : schema["enum"]) {
       if (choice == value) return "";
     }
-    return "is none of " + schema["enum"].dump();
+    return "is not one of " + schema["enum"].dump();
   }
   if (schema.contains("minimum") && value.is_number() && value < schema["minimum"])
     return "is below " + schema["minimum"].dump();
@@ -87,7 +87,7 @@ std::string violation_of_key(const Json& file, const Json& schema, const std::st
   if (schema.contains("properties") && schema["properties"].contains(key)) {
     return violation(file, schema["properties"][key], value, place + "." + key);
   }
-  return schema.value("additionalProperties", true) ? "" : place + " knows no " + key;
+  return schema.value("additionalProperties", true) ? "" : place + " must not have " + key;
 }
 
 std::string violation(const Json& file, const Json& schema, const Json& value, const std::string& place) {

@@ -1,4 +1,4 @@
-# Reads the XML reports of Google Test and prints the failed and the skipped cases with what they said, then the ten that took
+# Reads Google Test's XML reports and prints the failed and skipped cases with their messages, then the ten that took
 # longest. The last line holds the counts for the caller: "counts PASSED FAILED SKIPPED".
 
 function attribute(text, name,    start, rest) {

@@ -11,7 +11,7 @@
 
 namespace flopcast::realrun {
 
-/// A line of tensor-parallel ranks that exchange columns too.
+/// A line of tensor-parallel ranks that also exchange columns.
 class LineGroup : public TensorGroup {
  public:
   using TensorGroup::TensorGroup;
@@ -21,19 +21,19 @@ class LineGroup : public TensorGroup {
   Tensor<T> gather_columns(const Tensor<T>& tensor) const {
     return join_columns(gather_rows(tensor));
   }
-  /// This rank's share of the columns; nothing is sent.
+  /// This rank's share of the columns, without communication.
   template <class T>
   Tensor<T> own_columns(const Tensor<T>& tensor) const {
     const Tensor<T> blocks = cut_columns(tensor);
     const std::size_t bytes = blocks.buffer().bytes() / ranks();
     return {blocks.buffer().slice(static_cast<std::size_t>(index()) * bytes, bytes), tensor.rows(), blocks.columns()};
   }
-  /// From all rows of this rank's columns to all columns of this rank's rows, by an all-to-all.
+  /// Converts all rows of this rank's columns to all columns of this rank's rows, by an all-to-all.
   template <class T>
   Tensor<T> columns_to_rows(const Tensor<T>& tensor) const {
     return join_columns(exchange(tensor));
   }
-  /// The reverse.
+  /// The inverse of columns_to_rows().
   template <class T>
   Tensor<T> rows_to_columns(const Tensor<T>& tensor) const {
     return exchange(cut_columns(tensor));
@@ -45,7 +45,7 @@ class LineGroup : public TensorGroup {
     FLOPCAST_CHECK(tensor.rows() % ranks() == 0);
     return collect(CollectiveKind::kAllToAll, tensor, tensor.rows());
   }
-  // Blocks of neighbouring columns, one below the other.
+  // Stacks blocks of adjacent columns vertically.
   template <class T>
   Tensor<T> cut_columns(const Tensor<T>& tensor) const {
     FLOPCAST_CHECK(tensor.columns() % ranks() == 0);
@@ -57,7 +57,7 @@ class LineGroup : public TensorGroup {
     }
     return stacked;
   }
-  // The reverse.
+  // The inverse of cut_columns().
   template <class T>
   Tensor<T> join_columns(const Tensor<T>& stacked) const {
     const std::size_t width = stacked.columns();
@@ -70,8 +70,8 @@ class LineGroup : public TensorGroup {
   }
 };
 
-/// A column linear that stands alone: its output is gathered, or with sequence parallelism its features exchanged for
-/// rows. All ranks must hand in the same gradient for it where it is whole.
+/// A single column-parallel linear layer: its output is gathered, or with sequence parallelism its features are
+/// exchanged for rows. Where its gradient is whole, all ranks must pass the same one.
 template <class T>
 LayerPointer<T> lone_column_linear(const LinearSpec& spec, const LineGroup& group, bool sequence_parallel) {
   using Ends = GroupLayer<T, LineGroup>;
@@ -82,7 +82,7 @@ LayerPointer<T> lone_column_linear(const LinearSpec& spec, const LineGroup& grou
   return sequence<T>(column_linear<T>(spec, form), std::move(end));
 }
 
-/// A row linear that stands alone: it cuts its input, or exchanges its rows for features.
+/// A single row-parallel linear layer: it slices its input, or exchanges its rows for features.
 template <class T>
 LayerPointer<T> lone_row_linear(const LinearSpec& spec, const LineGroup& group, bool sequence_parallel) {
   using Ends = GroupLayer<T, LineGroup>;

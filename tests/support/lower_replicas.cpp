@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint32_t kNone = TaskGraph::kNone;
 constexpr CostId kKinds = kActionKinds.size();
 
-// One action, the same in every replica but for the numbers of tasks and streams.
+// One action, which is the same in every replica except for the numbers of tasks and streams.
 struct Stamp {
   CostId cost = 0;
   std::uint32_t producer = kNone;       // position in the stream that the action waits for
@@ -60,7 +60,7 @@ class ReplicaLowering {
   std::size_t data_;
   std::size_t tensor_;
   std::vector<TaskId> first_of_rank_;
-  std::vector<TaskId> length_;            // of each stream of a pipeline rank
+  std::vector<TaskId> length_;            // for each stream of a pipeline rank
   std::vector<CollectiveId> reductions_;  // by pipeline and tensor rank
   std::vector<CollectiveId> gathers_;     // by pipeline and tensor rank
   std::vector<CollectiveId> embeddings_;  // by data and tensor rank

@@ -7,7 +7,7 @@
 
 namespace flopcast {
 
-/// What the ranks compute of a schedule's text; its communications are left out.
+/// Computation in a schedule's text; its communication is left out.
 inline Program parse_csv(std::string_view text, std::string_view file_name, const std::vector<Chain>& chains) {
   return compute_of(parse_cell_csv(text, file_name, chains));
 }

@@ -12,20 +12,20 @@
 
 namespace flopcast {
 
-/// One sample of a product form: what its time may depend on, each above zero.
+/// One sample of a product form: the factors that its time may depend on, each above zero.
 struct ProductRow {
   std::vector<double> factors;
   double measured = 0.0;
 };
 
-/// The form that profiles do not use, held against the one they do: log t as a quadratic in the logarithms of the
-/// factors: powers of each, whose exponents may drift with size, as caches and occupancy make them. For kernels whose
-/// time is no sum of parts, such as softmax over rows of changing length. Left out: anything outside the measured
-/// range, where a quadratic means nothing.
+/// An alternative to the form that profiles use, for comparison: log t as a quadratic in the logarithms of the factors,
+/// that is, powers whose exponents may drift with size because of caches and occupancy. For kernels whose time is not a
+/// sum of parts, such as softmax over rows of varying length. Not modelled: anything outside the measured range, where
+/// a quadratic is meaningless.
 class ProductFit {
  public:
-  /// Least squares of log residuals, robust by Huber's weights. At least as many rows as coefficients, all factors and
-  /// times finite and above zero (ConfigError).
+  /// Least squares of log residuals, robust through Huber's weights. Needs at least as many rows as coefficients, and
+  /// finite factors and times above zero (ConfigError).
   explicit ProductFit(const std::vector<ProductRow>& rows);
 
   double time(const std::vector<double>& factors) const;
@@ -34,7 +34,7 @@ class ProductFit {
   std::vector<double> coefficients_;
 };
 
-// 1, the logarithms, and their products.
+// 1, the logarithms, and their pairwise products.
 inline std::vector<double> product_terms(const std::vector<double>& factors) {
   std::vector<double> terms = {1.0};
   for (std::size_t i = 0; i < factors.size(); ++i) terms.push_back(std::log(factors[i]));
@@ -52,7 +52,7 @@ inline void check_product_rows(const std::vector<ProductRow>& rows) {
   for (const ProductRow& row : rows) {
     const bool good =
         is_positive_factor(row.measured) && std::all_of(row.factors.begin(), row.factors.end(), is_positive_factor);
-    if (!good) refuse_fit("a product form", "holds figures that are not above zero", "leave such rows out");
+    if (!good) refuse_fit("a product form", "contains figures that are not above zero", "leave out such rows");
   }
   const std::size_t unknowns = rows.empty() ? 1 : product_terms(rows.front().factors).size();
   if (rows.size() < unknowns) {
@@ -79,7 +79,7 @@ inline ProductFit::ProductFit(const std::vector<ProductRow>& rows) {
   constexpr int kRounds = 20;
   for (int round = 0; round < kRounds; ++round) {
     const Eigen::VectorXd roots = weights.cwiseSqrt();
-    // Factors that do not vary leave columns that depend on each other: the smallest solution is taken.
+    // Constant factors lead to linearly dependent columns: the smallest solution is used.
     solution = (roots.asDiagonal() * terms).completeOrthogonalDecomposition().solve(roots.asDiagonal() * logs);
     const Eigen::VectorXd residuals = (terms * solution - logs).cwiseAbs();
     weights = residuals.unaryExpr(

@@ -23,7 +23,7 @@ constexpr int kCannotStart = 127;
   throw std::runtime_error(what + ": " + std::strerror(errno));
 }
 
-/// A pipe whose ends close themselves, and which no other child inherits.
+/// A pipe that closes its ends and is not inherited by other children.
 class Pipe {
  public:
   Pipe() {
@@ -50,7 +50,7 @@ class Pipe {
 
 struct Pipes {
   Pipe input, output, error;
-  Pipe start_failure;  ///< carries errno when the program cannot be started; closes itself when it is
+  Pipe start_failure;  ///< carries errno if the program cannot be started; is closed if it can
 };
 
 [[noreturn]] void become_program(const std::vector<std::string>& arguments, const CommandOptions& options,
@@ -77,7 +77,7 @@ int remaining_ms(Clock::time_point deadline) {
   return left > 0 ? static_cast<int>(left) : 0;
 }
 
-/// Appends what can be read; false at the end of the stream.
+/// Appends the available input; false at the end of the stream.
 bool read_some(int descriptor, std::string& text) {
   std::array<char, 65536> buffer;
   const ssize_t count = read(descriptor, buffer.data(), buffer.size());
@@ -85,7 +85,7 @@ bool read_some(int descriptor, std::string& text) {
   return count > 0 || (count < 0 && errno == EINTR);
 }
 
-/// Writes what the pipe takes; false when nothing is left to write or nobody reads.
+/// Writes as much as the pipe accepts; false if nothing is left to write or nobody reads.
 bool write_some(int descriptor, std::string_view& text) {
   const ssize_t count = write(descriptor, text.data(), text.size());
   if (count < 0) return errno == EINTR || errno == EAGAIN;
@@ -93,12 +93,12 @@ bool write_some(int descriptor, std::string_view& text) {
   return !text.empty();
 }
 
-/// Serves the program's streams until it has closed both outputs; false when the time was up first.
+/// Serves the program's streams until it has closed both outputs; false if the deadline passed first.
 bool exchange(Pipes& pipes, std::string_view input, Clock::time_point deadline, CommandResult& result) {
   fcntl(pipes.input.writing(), F_SETFL, O_NONBLOCK);
   if (input.empty()) pipes.input.close_writing();
   while (pipes.output.reading() >= 0 || pipes.error.reading() >= 0) {
-    // A negative descriptor is one that poll passes over.
+    // poll ignores negative descriptors.
     std::array<pollfd, 3> waits{
         {{pipes.output.reading(), POLLIN, 0}, {pipes.error.reading(), POLLIN, 0}, {pipes.input.writing(), POLLOUT, 0}}};
     const int ready = poll(waits.data(), waits.size(), remaining_ms(deadline));
@@ -116,7 +116,8 @@ bool exchange(Pipes& pipes, std::string_view input, Clock::time_point deadline, 
   return true;
 }
 
-/// Waits for the program itself; false when the time was up first. Closed streams do not mean that it has ended.
+/// Waits for the program itself to exit; false if the deadline passed first. Closed streams do not imply that it has
+/// ended.
 bool wait_until(pid_t child, Clock::time_point deadline, int& status) {
   for (;;) {
     const pid_t ended = waitpid(child, &status, WNOHANG);
@@ -143,7 +144,7 @@ void throw_if_not_started(Pipes& pipes, pid_t child, const std::string& program)
 
 CommandResult run_command(const std::vector<std::string>& arguments, const CommandOptions& options) {
   if (arguments.empty()) throw std::runtime_error("run_command: no program named");
-  // A program that does not read its input to the end must not end the test.
+  // A program that does not read all of its input must not kill the test.
   signal(SIGPIPE, SIG_IGN);
   Pipes pipes;
   const auto deadline = Clock::now() + options.timeout;

@@ -13,7 +13,7 @@
 namespace flopcast {
 namespace {
 
-/// The process's folder, until the object goes.
+/// Sets the working directory of the process for the lifetime of the object.
 class WorkingDirectory {
  public:
   explicit WorkingDirectory(const std::optional<std::filesystem::path>& folder) {
@@ -34,7 +34,7 @@ class WorkingDirectory {
 
 CommandResult run_flopcast(const std::vector<std::string>& arguments, const CommandOptions& options) {
   if (!options.environment.empty() || !options.unset.empty()) {
-    throw std::logic_error("run_flopcast: an environment is a program's: start_flopcast");
+    throw std::logic_error("run_flopcast: setting an environment needs start_flopcast");
   }
   const WorkingDirectory folder(options.working_directory);
   MemoryStream out;

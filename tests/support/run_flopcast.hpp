@@ -9,12 +9,12 @@
 
 namespace flopcast {
 
-/// A command of flopcast in this process, with streams of its own: what most tests of commands need. Of the options it
-/// takes the working directory, this process's until the command returns, and the standard input; whoever sets the
-/// environment has to start a program (std::logic_error).
+/// Runs a flopcast command in this process, with its own streams, which is enough for most tests of commands. Of the
+/// options, it supports the working directory, which is this process's until the command returns, and the standard
+/// input; an environment needs start_flopcast (std::logic_error).
 CommandResult run_flopcast(const std::vector<std::string>& arguments, const CommandOptions& options = {});
 
-/// What it printed as JSON; the test fails where the command did.
+/// The printed output as JSON; the test fails if the command failed.
 nlohmann::json json_of(const CommandResult& result);
 
 }  // namespace flopcast

@@ -28,7 +28,7 @@ TEST(RunCommand, CarriesMoreThanAPipeHolds) {
   CommandOptions options;
   options.standard_input = std::string(1'000'000, 'x');
   EXPECT_EQ(run_command({"cat"}, options).standard_output, options.standard_input);
-  EXPECT_EQ(run_command({"true"}, options).exit_code, 0) << "a program that reads nothing";
+  EXPECT_EQ(run_command({"true"}, options).exit_code, 0) << "a program that does not read its input";
 }
 
 TEST(RunCommand, SetsFolderAndEnvironment) {
@@ -43,7 +43,7 @@ TEST(RunCommand, SetsFolderAndEnvironment) {
 
 TEST(RunCommand, KillsWhatTakesTooLong) {
   CommandOptions options;
-  options.timeout = milliseconds(1000);  // long enough for a shell of a busy machine to begin
+  options.timeout = milliseconds(1000);  // long enough for a shell to start on a busy machine
   const auto start = std::chrono::steady_clock::now();
   const CommandResult result = run_command({"sh", "-c", "printf begun; sleep 30 & wait"}, options);
   EXPECT_TRUE(result.timed_out);

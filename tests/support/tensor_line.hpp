@@ -2,11 +2,11 @@
 
 namespace flopcast {
 
-/// A linear on a line of t tensor-parallel ranks: alone, taking and giving whole features, or as a pair whose middle
-/// stays cut.
+/// A linear layer on a line of t tensor-parallel ranks: alone, with whole features as input and output, or as a pair
+/// whose intermediate features stay sharded.
 enum class LineForm { kColumn, kRow, kPair };
 
-/// Elements that each rank sends for the forward pass, for the input's and for the weights' gradient.
+/// Elements that each rank sends for the forward pass, for the input's gradient and for the weights' gradient.
 struct LineVolume {
   double forward = 0.0;
   double input_gradient = 0.0;
