@@ -338,13 +338,11 @@ class Builder {
 
   // Fits of kernels other than GEMMs, and the figures they yield:
   //   norm, elementwise           memory_efficiency: their common rate over the bandwidth
-  //   optimizer                   adam_efficiency: the rate of Adam's update over the bandwidth, if it can be fitted;
-  //   SGD
-  //                               has a fit, but no figure
+  //   optimizer                   adam_efficiency: the rate of Adam's update over the bandwidth, if it can be
+  //                               fitted; SGD has a fit, but no figure
   //   embedding, loss             a fit each, but no figure: a forecast knows their bytes
-  //   attention                   flash_forward_efficiency and flash_backward_efficiency, shares of the peak; a fit but
-  //   no
-  //                               figure if `operator` names the kernel, because training elsewhere uses another one
+  //   attention                   flash_forward_efficiency and flash_backward_efficiency, shares of the peak; a fit
+  //                               but no figure if `operator` names the kernel, because others train with another
   //   launch                      kernel_launch, the median
   //   host_copy                   the cluster's host_bandwidth
   // Host dispatches and overlapped samples stay in the measurements; no figure follows from them. A fit that yields no

@@ -36,8 +36,7 @@ struct ProfileRequest {
 ///   gemm         launch, rate, tiles (fits.hpp); if several precisions were measured, each has its own peak, and the
 ///                kernel comes from the one with the most shapes
 ///   memory_copy  bandwidth: the slope of the last segment of the curve over sizes, beyond every cache; on a host,
-///   whose
-///                caches hold most sizes, the slope from a quarter of the largest copy to the largest
+///                whose caches hold most sizes, the slope from a quarter of the largest copy to the largest
 ///   kernels      memory, attention, launches, host copies
 ///   messages     one curve per kind and group of ranks and nodes (fits.hpp)
 ///   overlaps     slowdown of GEMMs and messages while they overlap

@@ -191,10 +191,9 @@ const GemmSearch& cpu_gemm_search();
 /// Up to 32 shapes are left out once, each predicted by a fit of the others with the same kernel.
 struct GemmFit : FitQuality {
   Seconds launch;
-  FlopsPerSecond rate;  ///< of all multiprocessors, with full and deep tiles
-  std::optional<BytesPerSecond>
-      stream;         ///< rate of reading operands and writing the result; absent if no shape depends on it
-  GemmKernel kernel;  ///< the caller sets memory_efficiency
+  FlopsPerSecond rate;                   ///< of all multiprocessors, with full and deep tiles
+  std::optional<BytesPerSecond> stream;  ///< of operands and result; absent if no shape depends on it
+  GemmKernel kernel;                     ///< the caller sets memory_efficiency
 };
 
 inline constexpr int kFewestShapes = 6;

@@ -136,9 +136,9 @@ struct TraceRequest {
 ///   gemm         kernels of aten::mm, aten::addmm and aten::_scaled_mm with recorded shapes (record_shapes=True); the
 ///                kernels of one call are summed
 ///   collectives  nccl kernels with "Collective name", "In msg nelems", "Out msg nelems", "Group size" and "dtype";
-///   bytes
-///                are counted as in nccl-tests. Such a kernel also lasts while it waits for its last rank, so only the
-///                fastest quarter of each size is kept. Nodes follow from "Process Group Ranks" and devices_per_node.
+///                bytes are counted as in nccl-tests. Such a kernel also lasts while it waits for its last rank, so
+///                only the fastest quarter of each size is kept. Nodes follow from "Process Group Ranks" and
+///                devices_per_node.
 /// The file's environment, host names and stacks are not read. Throws ConfigError with "file:/traceEvents/17":
 /// something other than a list of events, a kernel whose duration is not a number above zero, a trace without kernels.
 Trace read_trace(std::istream& stream, const std::string& file, const TraceRequest& request);
@@ -192,9 +192,8 @@ struct LoggedStep {
   double tokens_per_s_per_gpu = 0;  ///< 0: not reported
   double batch_tokens = 0.0;        ///< over all ranks, rounded as printed; 0: not reported
   std::optional<double> tflops_per_gpu;
-  int skipped = 0;  ///< iterations without an update, such as after an overflow
-  bool warm_up =
-      false;  ///< first step after a start: it includes compilation, allocation and the first access to the data
+  int skipped = 0;       ///< iterations without an update, such as after an overflow
+  bool warm_up = false;  ///< first step after a start: includes compilation, allocation and first access to the data
 };
 
 /// A timer that Megatron prints between its steps (--timing-log-level), in seconds per step: the median over the log.
@@ -209,8 +208,7 @@ struct TrainingLog {
   std::optional<int> ranks;                      ///< world_size
   int starts = 0;                                ///< number of times training began, restarts included
   std::map<std::string, LoggedTimer> timers;     ///< by name: "batch-generator"
-  std::optional<double>
-      max_reserved_gib;  ///< reserved by the framework's allocator; the maximum over the ranks that report it
+  std::optional<double> max_reserved_gib;        ///< by the framework's allocator, on the fullest rank
 };
 
 /// Reads what training programs print while they train. Megatron-LM and Megatron-DeepSpeed: lines with "iteration 5/

@@ -78,9 +78,8 @@ PublishedFile read_published(const nlohmann::json& json, const std::string& sour
 /// publication; a row without one is on its own.
 ///   beside_zero_bubble  another row of the publication has a zero-bubble schedule
 ///   vocab               the publication's, if a row states one; else the first of the usual tokenizers' for which
-///   every
-///                       GPT of the publication has its stated number of parameters, to the given digits and with tied
-///                       embeddings; GPT-2's if none matches
+///                       every GPT of the publication has its stated number of parameters, to the given digits and
+///                       with tied embeddings; GPT-2's if none matches
 void share_facts(std::vector<PublishedRow>& rows);
 
 /// True for MLPs of width 4h and equal numbers of key-value heads and heads, as in GPT; other models are treated as
@@ -163,9 +162,8 @@ nlohmann::json cluster_of(const PublishedRow& row, const std::string& device, in
 ///   DeepSpeed                                          megatron-deepspeed
 ///   FSDP                                               pytorch-fsdp
 ///   none of these, in a zero-bubble publication        zero-bubble, with Megatron's blocking transfers
-///   sequence parallelism or selective recomputation    megatron-2022 (which introduced them, 2205.05198); on Hopper
-///   and
-///                                                      later megatron-core
+///   sequence parallelism or selective recomputation    megatron-2022 (which introduced them, 2205.05198); on
+///                                                      Hopper and later megatron-core
 ///   a paper of 2022 or later                           megatron-2022
 ///   none of these                                      megatron-2021; on Hopper and later megatron-core
 /// and single properties: fp32 or fp16 gradient accumulation, FSDP's PURE mode (gradients reduced in bf16),

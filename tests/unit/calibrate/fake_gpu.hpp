@@ -25,9 +25,8 @@ class FakeGpu : public MeasuredGpu {
   static constexpr double kAlpha = 9e-6;  ///< latency of messages
   static constexpr double kLink = 300e9;
   static constexpr double kComputeSlowdown = 0.011;  ///< of a GEMM, per overlapped channel
-  static constexpr double kCopySlowdown =
-      0.35;  ///< of a channel copy overlapped with a GEMM, for any number of channels
-  static constexpr double kChannelRate = 40e9;  ///< bytes per second and channel
+  static constexpr double kCopySlowdown = 0.35;      ///< of a channel copy overlapped with a GEMM
+  static constexpr double kChannelRate = 40e9;       ///< bytes per second and channel
 
   explicit FakeGpu(int gpus = 1);
 
