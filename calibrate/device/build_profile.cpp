@@ -287,7 +287,7 @@ class Builder {
       refuse_fit(what,
                  fmt::format("ran at {:.0f} TFLOP/s, above the {:.0f} of {}'s datasheet", fit.rate.value() / 1e12,
                              peak / 1e12, request_.device),
-                 "check precision and device; perhaps the products were never computed");
+                 "check precision and device; perhaps the GEMMs were never computed");
     }
     return share;
   }

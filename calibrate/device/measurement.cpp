@@ -109,11 +109,11 @@ Fields<SampleKey> fields_over(SampleKind kind) {
 }
 
 Fields<SampleKey> fields_of_kind(SampleKind kind) {
-  Fields<SampleKey> fields = {choice<&SampleKey::kind>("kind", "what was timed").required()};
+  Fields<SampleKey> fields = {choice<&SampleKey::kind>("kind", "kind of work that was timed").required()};
   for (Field<SampleKey>& field : fields_over(kind)) fields.push_back(std::move(field));
   const Fields<SampleKey> common = {
       text<&SampleKey::op>("operator", "variant of the kind"),
-      optional_choice<&SampleKey::beside>("beside", "what ran at the same time"),
+      optional_choice<&SampleKey::beside>("beside", "kind of work that ran at the same time"),
       whole<&SampleKey::channels>("channels", 1, kMostChannels, "channels of the message or channel copy")
           .zero_is_none(),
       whole<&SampleKey::ranks>("ranks", 1, kMostRanks, "ranks that took part"),
@@ -156,7 +156,8 @@ const Fields<Sample>& time_fields() {
 
 void check_key(const ObjectReader& reader, const SampleKey& key) {
   if (key.nodes > key.ranks) {
-    reader.fail("nodes", fmt::format("{} nodes hold only {} ranks", key.nodes, key.ranks), "expected at most ranks");
+    reader.fail("nodes", fmt::format("{} nodes have only {} ranks", key.nodes, key.ranks),
+                "expected at most the number of ranks");
   }
   const bool has_channels = key.kind == SampleKind::kChannelCopy || is_message(key.kind);
   if (key.channels > 0 && !key.beside && !has_channels) {

@@ -482,10 +482,9 @@ std::vector<LearningPoint> learning_curve(const std::vector<OwnRun>& runs, const
     if (runs.size() < 2)
       throw ConfigError({"--held-out", "with only one run, none is left to forecast", "", "expected two runs or more"});
     if (count < 1 || static_cast<std::size_t>(count) >= runs.size()) {
-      throw ConfigError(
-          {"--held-out",
-           fmt::format("{} of {} runs must fit at least one and leave at least one out", count, runs.size()), "",
-           fmt::format("expected 1 to {}", runs.size() - 1)});
+      throw ConfigError({"--held-out",
+                         fmt::format("{} of {} runs: at least one must be fitted and one left out", count, runs.size()),
+                         "", fmt::format("expected 1 to {}", runs.size() - 1)});
     }
     LearningPoint point;
     point.runs = count;

@@ -24,7 +24,7 @@ Table constants_table() {
       {"gb300", "gemm_efficiency_by_precision.fp8", "0.74", "NeMo and Megatron-Bridge on GB300"},
       {"GEMM", "weight_gradient_depth", "60", "profiled passes of zero-bubble models"},
       {"GEMM", "slowdown of heads that tensor cores cannot load", "10", "BLOOM, heads of 108, 150 and 450"},
-      {"element-wise", "share of fresh bytes that goes to memory", "0.7", "A100, training"},
+      {"element-wise", "share of freshly written bytes that memory serves", "0.7", "A100, training"},
       {"FlashAttention 1", "forward on Ampere", "0.57", "llm-foundry on A100"},
       {"FlashAttention 1", "backward on Ampere", "0.25", "llm-foundry on A100"},
       {"FlashAttention 1", "forward on Hopper", "0.27", "llm-foundry on H100"},
@@ -75,7 +75,7 @@ Table ablation_table() {
       {"allocator_slack of layers only", "nanotron_playbook", "memory MAPE", "12.9", "12.0"},
       {"amax_reduction", "mlperf", "step MAPE", "4.8", "4.0"},
       {"", "dgxc_benchmarking, fp8 dense", "step MAPE", "4.3", "4.1"},
-      {"merged parts of rings", "torchtitan", "step MAPE", "6.3", "5.5"},
+      {"merging results of ring attention", "torchtitan", "step MAPE", "6.3", "5.5"},
       {"rings of V100 as measured, its memory like A100's", "libai_megatron_v100", "step MAPE", "9.3", "8.8"},
       {"", "nccl_allreduce", "time MAPE", "19.5", "17.7"},
   };

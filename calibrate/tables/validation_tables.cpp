@@ -317,7 +317,7 @@ Table choice_table(const std::vector<SourceSummary>& sources) {
 Table memory_error_table(const std::vector<SourceSummary>& sources) {
   Table table = {.title = "Memory of the fullest rank", .columns = {text_column("source"), number_column("compared")}};
   for (const Column& column : error_columns()) table.columns.push_back(column);
-  table.columns.push_back(text_column("out of memory, found", "out_of_memory"));
+  table.columns.push_back(text_column("out of memory, predicted", "out_of_memory"));
   for (const SourceSummary& summary : sources) {
     if (summary.memory.rows == 0 && summary.out_of_memory_rows == 0) continue;
     std::vector<std::string> row = {summary.source};
