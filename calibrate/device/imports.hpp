@@ -21,7 +21,7 @@
 
 namespace flopcast {
 
-/// Facts that the file may not contain, and which of its columns to read.
+/// Facts that the file may lack, and the columns to read.
 struct NcclTestsRequest {
   std::optional<SampleKind> kind;  ///< if set, overrides the collective that the file names
   std::optional<int> ranks;

@@ -237,7 +237,7 @@ struct TracedFigures {
   double time_s = 0.0;
   double compute_s = 0.0;        ///< median over ranks
   double more_compute_s = 0.0;   ///< computation beyond the forecast, of the median rank
-  double apart_s = 0.0;          ///< by which the slowest rank exceeds it
+  double apart_s = 0.0;          ///< excess of the slowest rank over it
   std::string slowest;           ///< the slowest ranks and their computation, as text
   double communication_s = 0.0;  ///< of the rank that communicates, and therefore waits, least
   double exposed_s = 0.0;        ///< of the same rank
