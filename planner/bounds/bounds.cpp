@@ -19,7 +19,8 @@ namespace flopcast {
 
 namespace {
 
-// Where stages sit between the embedding and the head: their cost is so many layers.
+// Cost of a stage as a linear function of its layers: `layer` for each, plus what the embedding (`first`) or the head
+// (`last`) adds.
 struct Ends {
   double layer = 0.0;
   double first = 0.0;
@@ -31,7 +32,7 @@ bool layers_are_alike(const Job& job) {
   return with_experts == 0 || with_experts == job.model.layers;
 }
 
-// From three stages of the even split, of which an inner one has layers alone.
+// Needs an even split with at least three stages, one of which holds nothing but layers.
 Ends ends_of(const StepCosts& uniform) {
   const std::size_t last = uniform.stages.size() - 1;
   const StageCosts& inner = uniform.stages[1];
@@ -53,7 +54,7 @@ std::vector<int> balanced_layers(const Job& job, const StageMap& stages, const S
   const bool simple = count > 2 && stages.copies() == 1 && layers_are_alike(job) && !job.cluster.uneven();
   if (!simple) return balanced_split(split_costs(job, stages, shared), even);
   const Ends ends = ends_of(uniform);
-  using Quality = std::tuple<double, double, int>;  // dearest stage, squares, layers of the first
+  using Quality = std::tuple<double, double, int>;  // slowest stage, sum of squares, layers of the first stage
   std::vector<int> best;
   Quality best_quality;
   const int most = layers / count + 1;
@@ -87,9 +88,9 @@ constexpr double kRounding = 1e-12;
 
 struct PassTimes {
   double forward = 0.0;
-  double backward = 0.0;               // what the stage before waits for
-  double whole = 0.0;                  // all that the stage does for a microbatch, at least
-  double first_input_gradients = 0.0;  // forward and I: what precedes the last I
+  double backward = 0.0;               // the previous stage waits for it
+  double whole = 0.0;                  // lower bound of all that the stage does for a microbatch
+  double first_input_gradients = 0.0;  // forward and I, up to the end of the last I
 };
 
 PassTimes times_of(const StageCosts& costs, bool splits) {
@@ -97,17 +98,17 @@ PassTimes times_of(const StageCosts& costs, bool splits) {
   const double full = input + costs.weight_gradient.total().value() - costs.tp_hidden.value();
   PassTimes times;
   times.forward = costs.forward.total().value();
-  // A schedule that splits some passes may run others whole.
+  // A schedule that splits some backward passes may run others whole.
   times.backward = splits ? std::min(input, full) : full;
-  // As if every forward pass ran beside a backward pass.
+  // Assumes that every forward pass overlaps with a backward pass.
   times.whole = times.forward + full - costs.pair_saved.value();
   times.first_input_gradients = times.forward + times.backward - costs.pair_saved.value();
   return times;
 }
 
 struct RankBounds {
-  double end = 0.0;    // of its last action
-  double final = 0.0;  // of the first stage's last backward pass, as this rank bounds it
+  double end = 0.0;    // end of the rank's last action
+  double final = 0.0;  // lower bound that this rank sets on the end of the first stage's last backward pass
 };
 
 class TimeBound {
@@ -125,7 +126,7 @@ class TimeBound {
  private:
   static double latest(const std::vector<double>& times) { return *std::max_element(times.begin(), times.end()); }
 
-  // Of each rank's last action.
+  // Lower bounds of the end of each rank's last action.
   std::vector<double> ends() const {
     double final = 0.0;
     std::vector<double> ends;
@@ -160,7 +161,7 @@ class TimeBound {
     return bounds;
   }
 
-  // Of the stages before each, in that order.
+  // Prefix sums of passes and transfers: entry i covers the stages before stage i.
   void sum_before() {
     double start = 0.0;
     double cool = 0.0;
@@ -175,7 +176,7 @@ class TimeBound {
     }
   }
 
-  // What follows the last action, as `lower` chains it: collectives wait for all their ranks.
+  // End of the step after the collectives that follow the passes, chained as in `lower`: each waits for all its ranks.
   double flushed(std::vector<double> ready) const {
     double norm = 0.0;
     double embedding = 0.0;
@@ -205,8 +206,8 @@ class TimeBound {
   const StepCosts& costs_;
   double microbatches_;
   std::vector<PassTimes> times_;
-  std::vector<double> start_;  // by stage: forward passes and transfers before it
-  std::vector<double> cool_;   // backward ones
+  std::vector<double> start_;  // by stage: forward passes and transfers that precede it
+  std::vector<double> cool_;   // by stage: backward passes and transfers that follow its own
 };
 
 }  // namespace
@@ -253,7 +254,7 @@ void put_on_one_stage(Job& job, std::optional<int> etp, const LayoutGroup& group
   layout.dp = std::max(1, group.ep / std::gcd(group.ep, beside));
   layout.micro_batch_size = group.micro_batch_size;
   layout.global_batch_size = layout.dp * group.micro_batch_size;
-  // Of exchanges as much is hidden as of any schedule's.
+  // Assume as much overlap of expert exchanges as the best schedule achieves.
   if (!job.training.stack.overlap_experts) job.training.stack.overlap_experts = ExpertOverlap::kDualpipe;
   layout.sequence_parallel = group.sequence_parallel;
   layout.recompute = group.recompute;
@@ -270,7 +271,7 @@ StageCosts price_work(Job priced, const LayoutGroup& group, SharedPrices& shared
   return price_for_bounds(priced, map, priced.layout.stage_layers, &shared).stages.front();
 }
 
-// A group's memory follows from these.
+// Inputs of a group's memory bound.
 struct WorkMemory {
   double activation = 0.0;
   double parameters = 0.0;
@@ -278,7 +279,7 @@ struct WorkMemory {
   FrozenWeights frozen;
 };
 
-// `layout` has the group's sizes and the most sharding.
+// Expects `layout` with the group's sizes and the most sharding of the space.
 double least_states(const Layout& layout, const Training& training, const WorkMemory& work) {
   const double parameters = work.parameters / layout.pp;
   FrozenWeights frozen;
@@ -300,14 +301,14 @@ double smallest_memory(const Job& job) {
   return smallest;
 }
 
-// Runs body(begin, end) for `count` items in parts of `size`.
+// Runs body(begin, end) over `count` items in chunks of `size`.
 template <class Body>
 void for_parts(const ParallelFor& parallel_for, std::size_t count, std::size_t size, const Body& body) {
   parallel_for((count + size - 1) / size,
                [&](std::size_t part) { body(part * size, std::min(count, (part + 1) * size)); });
 }
 
-// Sums are rounded in another order than the simulator's.
+// Margin for rounding: sums are taken in a different order than in the simulator.
 constexpr double kSafe = 1.0 - 1e-9;
 
 }  // namespace
@@ -337,12 +338,12 @@ GroupBounds::WorkKey GroupBounds::key_of(const LayoutGroup& group) {
 }
 
 double GroupBounds::time_of(const LayoutGroup& group, Seconds work) const {
-  const double rounding = 1e-9 * static_cast<double>(group.microbatches);  // passes in whole picoseconds
+  const double rounding = 1e-9 * static_cast<double>(group.microbatches);  // passes are rounded to whole picoseconds
   return std::max(0.0, kSafe * group.microbatches * work.value() / group.pp - rounding);
 }
 
 void GroupBounds::bound_memory() {
-  // Offloaded activations depend on the time of the passes.
+  // Offloaded activations depend on the passes' times.
   const bool whole = job_.profile || job_.layout.offloads_activations();
   const double capacity = smallest_memory(job_);
   const double overhead = job_.training.stack.memory_overhead_gib * kGibibyte;
@@ -378,7 +379,8 @@ void GroupBounds::bound_memory() {
 }
 
 void GroupBounds::bound_time_loosely() {
-  // least_pass_time does not cover adapters, tensor grids and user-defined laws. Their bound is 0 until tightened.
+  // least_pass_time covers neither adapters nor tensor grids nor user-defined laws, whose bounds stay 0 until
+  // tightened.
   if (job_.profile || job_.training.finetune || job_.training.preference || job_.laws != nullptr ||
       job_.layout.tensor_parallel != TensorParallel::k1d) {
     return;
@@ -408,7 +410,7 @@ void GroupBounds::tighten(const std::vector<std::size_t>& groups) {
   for (const std::size_t index : groups) {
     if (!bounds_[index].tight && works_.emplace(key_of(groups_[index]), Seconds(0)).second) unknown.push_back(index);
   }
-  // Neighbours have prices in common.
+  // Sort so that neighbours share prices.
   std::sort(unknown.begin(), unknown.end());
   for_parts(parallel_for_, unknown.size(), 32, [&](std::size_t begin, std::size_t end) {
     SharedPrices shared;
@@ -475,10 +477,10 @@ ScheduleShape ScheduleShapes::make_shape(const Key& key, int microbatches) {
   shape.splits_backward = info.uses_times;
   shape.slices = program.slices_per_microbatch;
   shape.pipeline_ranks = program.rank_count();
-  // A row is of all microbatches of a chain, however many the program has.
+  // A row spans all microbatches of a chain, however many the program has.
   const int row = microbatches / static_cast<int>(std::max<std::size_t>(1, program.chains.size()));
   for (int& passes : shape.stages.passes_in_a_row) passes = row;
-  // prepare() reads the stages of such a schedule before it knows the order.
+  // prepare() reads the stages of schedules that depend on times before their order is known.
   if (info.uses_times) shape.stages = stage_map_of(stages_of_schedule(info, request_of(key)));
   shape.map = map_number(shape.stages);
   for (const std::vector<Action>& actions : program.ranks) {
@@ -501,7 +503,7 @@ ScheduleShape ScheduleShapes::make_shape(const Key& key, int microbatches) {
 }
 
 const ScheduleShape& ScheduleShapes::shape(std::uint16_t schedule, int pipeline_ranks, int chunks, int microbatches) {
-  // Rows grow with the microbatches, so a shape with rows is of one number of them.
+  // Row lengths depend on the microbatches, so a shape with rows holds for one number of microbatches only.
   const Key whole{schedule, pipeline_ranks, chunks, microbatches};
   const auto exact = shapes_.find(whole);
   if (exact != shapes_.end()) return exact->second;

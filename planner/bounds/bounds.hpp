@@ -15,27 +15,28 @@
 
 namespace flopcast {
 
-/// What bounds need to know of a schedule's program, without the program.
+/// The properties of a schedule's program that bounds need, without the program itself.
 struct ScheduleShape {
   StageMap stages;
-  std::size_t map = 0;  ///< equal for equal stage maps: costs of one hold for the other
+  std::size_t map = 0;  ///< index of the stage map; equal maps share it, and with it their costs
   bool splits_backward = false;
   bool asynchronous = false;
   int slices = 1;
   int pipeline_ranks = 1;
-  std::vector<RankActivations> held;  ///< by rank; at most what the whole program holds
+  std::vector<RankActivations> held;  ///< by rank; upper-bounded by what the whole program holds
 };
 
-/// Reads shapes off generated programs, and remembers them. Programs of many microbatches are read off one of few
-/// more than twice the ranks: what a rank holds never shrinks with the microbatches (tested), and the order of the
-/// steady state repeats. Schedules whose order depends on the stages' times are only known to hold one microbatch.
+/// Derives shapes from generated programs and caches them. For many microbatches it reads a program with slightly more
+/// than twice as many microbatches as ranks: the activations held by a rank never shrink with the microbatches
+/// (tested), and the order of the steady state repeats. Schedules whose order depends on the stages' times are only
+/// known to hold one microbatch.
 class ScheduleShapes {
  public:
   ScheduleShapes(const Layout& base, const SearchSpace& space) : base_(base), space_(space) {}
 
-  /// Not for two threads at once.
+  /// Not thread-safe.
   const ScheduleShape& shape(std::uint16_t schedule, int pipeline_ranks, int chunks, int microbatches);
-  /// Null when shape() has not been asked for it.
+  /// Returns null unless shape() has been called with these arguments.
   const ScheduleShape* known(std::uint16_t schedule, int pipeline_ranks, int chunks, int microbatches) const;
 
  private:
@@ -58,74 +59,74 @@ class ScheduleShapes {
   std::vector<StageMap> maps_;
 };
 
-/// Runs body(0) … body(count - 1), in any order and on any number of threads; returns when all are done, and throws
-/// what the first failing index threw. The core starts no threads; the caller hands in how.
+/// Runs body(0) … body(count - 1), in any order and on any number of threads. Returns when all are done, and rethrows
+/// the exception of the lowest failing index. The core starts no threads; the caller passes in the loop.
 using ParallelFor = std::function<void(std::size_t count, const std::function<void(std::size_t index)>& body)>;
 
-/// One after the other.
+/// Runs the indices one after the other.
 inline void serial_for(std::size_t count, const std::function<void(std::size_t index)>& body) {
   for (std::size_t index = 0; index < count; ++index) body(index);
 }
 
-/// The layers of each stage, one stage a rank, whose dearest stage is cheapest; of those the most even, and then the
-/// one with fewer layers in the first stage, which holds the most activations. Exact where all layers cost alike: then
-/// only how much the first and the last stage hold is open. `uniform` are the costs of the even split on `stages`.
-/// Models with two kinds of layers go to balanced_split (model/partition).
+/// Returns the layers of each stage, one stage per rank, that minimise the time of the slowest stage; among equals the
+/// most even split, then the one with fewer layers in the first stage, which holds the most activations. Exact if all
+/// layers cost the same, since only the layers of the first and last stage are then free. `uniform` holds the costs of
+/// the even split on `stages`. Models with two kinds of layers use balanced_split (model/partition).
 std::vector<int> balanced_layers(const Job& job, const StageMap& stages, const StepCosts& uniform,
                                  SharedPrices* shared = nullptr);
 
-/// The time no order of the shape's actions can undercut, in seconds, from the same StepCosts that the simulator reads.
-/// Of rank r, with m microbatches, load_r the sum of its passes and lowest_r the first of its stages:
+/// Lower bound of the step time over all orders of the shape's actions, in seconds, from the StepCosts that the
+/// simulator reads. For rank r, with m microbatches, load_r the sum of its passes and lowest_r the first of its stages:
 ///   start_r  forward passes and transfers of the stages before lowest_r, which its first action waits for
 ///   end_r    start_r + m · load_r
 ///   cool_r   backward passes and transfers from lowest_r down to the first stage, which follow r's last one; where the
 ///            backward pass is split, only I and what must precede it count
 ///   P        max over r of start_r + m · load_r + cool_r, the end of the first stage's last backward pass
-/// then reductions, embedding, norm, optimizer and gather as `lower` chains them. Bidirectional schedules share the
-/// microbatches between their copies and start at both ends: start and cool count as nothing. An asynchronous step is
-/// bounded by its busiest rank. Gradient reductions in buckets beside the passes are not counted.
+/// Reductions, embedding, norm, optimizer and gather follow as `lower` chains them. Bidirectional schedules share the
+/// microbatches between their copies and start at both ends: their start and cool are 0. An asynchronous step is
+/// bounded by its busiest rank. Gradient reductions in buckets that overlap with the passes are not counted.
 double time_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs);
-/// The part before reductions and optimizer. With costs of ZeRO stage 0 it bounds the others too, whose passes only do
-/// more.
+/// Bounds the part before reductions and optimizer. With the costs of ZeRO stage 0 it also bounds the other stages,
+/// whose passes do at least as much.
 double pass_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs);
 
-/// A lower bound of the bytes that the fullest rank shows (least_rank_bytes).
+/// Lower bound of the memory use in bytes on the fullest rank (least_rank_bytes).
 FullestRank memory_bound(const Job& job, const ScheduleShape& shape, const StepCosts& costs);
 
-/// price_step less what neither bound reads and what costs most: gradients that are reduced in buckets beside the
-/// passes. They count as free.
+/// Like price_step, without the most expensive part, which neither bound reads: gradients reduced in buckets that
+/// overlap with the passes cost nothing here.
 StepCosts price_for_bounds(Job& job, const StageMap& stages, const std::vector<int>& stage_layers,
                            SharedPrices* shared = nullptr);
 
-/// What no member of a group undercuts.
+/// Lower bounds for all members of a group.
 struct GroupBound {
   double time_s = 0.0;
-  double memory_share = 0.0;  ///< of the smallest device's memory
+  double memory_share = 0.0;  ///< fraction of the smallest device's memory
   double bytes = 0.0;
   bool tight = false;
 };
 
-/// No more than the pass_bound of any member of the group with this shape, from the bound of the group. It is more than
-/// that bound where each rank has one stage of one copy, passes are whole and the step is flushed: rank r then ends its
+/// Lower bound of pass_bound for every member of the group with this shape, from the bound of the group. It exceeds the
+/// group's bound if each rank has one stage of one copy, passes are whole and the step is flushed: rank r then ends its
 /// m passes no earlier than t_0 + … + t_{r-1} + m · t_r. However the work W of a microbatch is split into stage times
 /// t, the last of these ends at W / (1 - (1 - 1/m)^pp) or later.
 double filled_bound(const GroupBound& bound, const ScheduleShape& shape, int microbatches);
 
-/// Bounds of whole groups, from one price of the whole model as a single stage for all groups that differ only in dp,
-/// pp or the number of microbatches: the busiest rank computes at least the mean of all, m · work / pp, and the fullest
-/// holds at least the mean of their states at the most sharding of the space, and of one microbatch's activations.
-/// Times start from least_pass_time; `tighten` prices the whole pass. Bytes never change.
-/// Clusters of uneven nodes are not bounded this way: all bounds are 0.
+/// Bounds of whole groups. One price, of the whole model as a single stage, serves all groups that differ only in dp,
+/// pp or the number of microbatches: the busiest rank computes at least the mean over ranks, m · work / pp, and the
+/// fullest rank holds at least the mean of the model states at the highest sharding in the space plus the mean of one
+/// microbatch's activations. Times start from least_pass_time; `tighten` prices the whole pass. Memory bounds never
+/// change. On clusters of uneven nodes all bounds are 0.
 class GroupBounds {
  public:
-  /// Borrows the first three.
+  /// Keeps references to the first three arguments.
   GroupBounds(const Job& job, const SearchSpace& space, const std::vector<LayoutGroup>& groups,
               ParallelFor parallel_for);
   const GroupBound& operator[](std::size_t group) const { return bounds_[group]; }
   void tighten(const std::vector<std::size_t>& groups);
 
  private:
-  /// The sizes and options that decide the price of a block; all else is the same for every layout of the search.
+  /// The sizes and options that decide the price of a block; everything else is common to all layouts of the search.
   using WorkKey = std::tuple<int, int, int, int, int, bool, Recompute>;
 
   static WorkKey key_of(const LayoutGroup& group);

@@ -12,9 +12,9 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kNinetyPercent = 1.6448536269514722;  // of a normal distribution's standard deviations
+constexpr double kNinetyPercent = 1.6448536269514722;  // standard deviations of a normal distribution
 
-// The relative error of each term, so that the whole step has its own interval.
+// Relative error of each term such that the whole step gets its own interval.
 std::optional<double> term_error(const Result& result) {
   if (!result.interval) return std::nullopt;
   double squares = 0.0;
@@ -25,7 +25,7 @@ std::optional<double> term_error(const Result& result) {
   return result.interval->half_width / std::sqrt(squares);
 }
 
-// A draw of the standard normal distribution, the same with every library.
+// Draws from the standard normal distribution; the sequence is the same with every standard library.
 double normal(std::mt19937& random) {
   const double range = static_cast<double>(std::mt19937::max()) + 2.0;
   const auto uniform = [&] { return (static_cast<double>(random()) + 1.0) / range; };
@@ -156,7 +156,7 @@ Job with_transport(const Job& job, Transport transport) {
 
 Optimization nccl_instead_of(const Job& job, Transport transport, const char* name) {
   const bool all = job.training.transport != Transport::kNccl;
-  const char* axes = all ? "every axis" : job.layout.cp > 1 ? "dp with cp" : "dp";
+  const char* axes = all ? "all axes" : job.layout.cp > 1 ? "dp with cp" : "dp";
   return {fmt::format("NCCL instead of {}", name), fmt::format("{}: {} to nccl", axes, name_of(transport)), "2-3x",
           with_transport(job, transport), with_transport(job, Transport::kNccl)};
 }
@@ -182,7 +182,7 @@ Job with_overlap(const Job& job, bool overlap) {
   return changed;
 }
 
-// One update for each microbatch of a replica: what accumulation saves.
+// One optimizer step per microbatch of a replica: the baseline that accumulation is compared with.
 Job one_microbatch(const Job& job) {
   Job changed = job;
   changed.layout.global_batch_size = job.layout.dp * job.layout.micro_batch_size;
@@ -202,21 +202,21 @@ std::vector<Optimization> optimizations_of(const Job& job) {
   const bool compressible = job.layout.data_parallel == DataParallel::kDdp && job.layout.zero == 0;
   for (const int bits : {8, 4}) {
     if (!compressible) continue;
-    list.push_back({fmt::format("gradients in {} bits", bits),
-                    fmt::format("dp: gradients of {:.0f} bits to {}", full_bits, bits), "2-4x", with_bits(job, 0),
+    list.push_back({fmt::format("{}-bit gradients", bits),
+                    fmt::format("dp: gradients of {:.0f} bits to {} bits", full_bits, bits), "2-4x", with_bits(job, 0),
                     with_bits(job, bits)});
   }
   const int microbatches = job.layout.microbatches();
   if (microbatches > 1 && job.layout.pp == 1) {
     list.push_back({fmt::format("accumulation over {} microbatches", microbatches),
-                    fmt::format("dp: a reduction for each microbatch to one for {}", microbatches),
+                    fmt::format("dp: one reduction per microbatch to one per {} microbatches", microbatches),
                     fmt::format("{}x less often", microbatches), one_microbatch(job), job});
   }
-  list.push_back({"reduction beside the backward pass", "dp: after the backward pass to beside it", "20-30 %",
-                  with_overlap(job, false), with_overlap(job, true)});
+  list.push_back({"overlapped gradient reduction", "dp: reduction after the backward pass to overlapped with it",
+                  "20-30 %", with_overlap(job, false), with_overlap(job, true)});
   if (job.layout.weight_shards() > 1 && job.training.stack.gather_allocation.value() > 0.0) {
-    list.push_back({"preallocated gather buffers", "dp: gathers that allocate to gathers into kept memory", "", job,
-                    with_kept_buffers(job)});
+    list.push_back({"preallocated gather buffers", "dp: gathers that allocate to gathers into preallocated buffers", "",
+                    job, with_kept_buffers(job)});
   }
   return list;
 }

@@ -11,27 +11,27 @@
 
 namespace flopcast {
 
-/// How many times as long as `a` a step of `b` takes, with the half of its 90 % interval. Errors of a term are the same
-/// in both layouts and independent between terms, so only what they spend differently is uncertain: with the relative
-/// error e of each term such that the step of `a` has its own interval h = e·√Σ(a_i/a)², the ratio's is
-/// e·√Σ(a_i/a − b_i/b)² of itself.
+/// Step time of `b` as a multiple of that of `a`, with half the width of its 90 % interval. A term has the same error
+/// in both layouts, independent of the other terms, so only the difference in what they spend is uncertain. With the
+/// relative error e of each term such that the step of `a` has its own interval h = e·√Σ(a_i/a)², the ratio has the
+/// relative error e·√Σ(a_i/a − b_i/b)².
 struct TimeRatio {
   double ratio = 1.0;
   double half_width = 0.0;
 };
-/// Nothing where a's step has no interval.
+/// Returns nothing if a's step has no interval.
 std::optional<TimeRatio> compare_times(const Result& a, const Result& b);
 
-/// How sure a ranking is, by drawing each term's error many times, the same error for every layout.
+/// Certainty of a ranking, from many draws of each term's error, shared by all layouts.
 struct RankingCertainty {
-  double first_is_best = 1.0;  ///< share of the draws in which the first is the fastest
-  std::vector<bool> alike;     ///< of each layout: the first beats it in less than nine of ten draws
-  double optimism = 0.0;       ///< by which the fastest of a draw is below the first's forecast, mean, as a share
+  double first_is_best = 1.0;  ///< fraction of the draws in which the first layout is the fastest
+  std::vector<bool> alike;     ///< per layout: true if the first beats it in less than nine of ten draws
+  double optimism = 0.0;       ///< mean fraction by which the fastest of a draw undercuts the forecast of the first
 };
-/// Nothing where the first has no interval. Layouts are of one job, the fastest first.
+/// Returns nothing if the first has no interval. Expects layouts of one job, fastest first.
 std::optional<RankingCertainty> certainty_of(const std::vector<const Result*>& ranked);
 
-/// The terms with a delta of at least `share` of a's step time, the largest first, those in favour of `a` and those
+/// Terms that differ by at least `share` of a's step time, largest first, split into those in favour of `a` and those
 /// against it.
 struct Reasons {
   std::vector<ComparedTerm> in_favour;
@@ -39,7 +39,7 @@ struct Reasons {
 };
 Reasons reasons_for(const Result& a, const Result& b, double share);
 
-/// Which of dp, tp and pp a strategy uses: more than one rank on each, one on the others.
+/// The axes among dp, tp and pp that a strategy uses: more than one rank on each of these, one rank on the others.
 struct Strategy {
   std::string name;  ///< "DP", "DP+TP"
   bool dp = false;
@@ -48,27 +48,27 @@ struct Strategy {
 };
 const std::vector<Strategy>& strategies();
 
-/// The fastest layout of a strategy, whether it fits the memory or not; one that fits where one does.
+/// Fastest layout of a strategy among those that fit the memory, or among all if none fits.
 struct StrategyAnswer {
   Strategy strategy;
-  std::optional<PlannedLayout> planned;  ///< nothing: no layout of the kind divides model, batch and devices
+  std::optional<PlannedLayout> planned;  ///< empty if no layout of the kind divides model, batch and devices
   bool fits = false;
 };
 std::vector<StrategyAnswer> compare_strategies(const Job& job, const SearchSpace& space,
                                                const ParallelFor& parallel_for);
 
-/// A change to how a job's replicas exchange gradients, and what is usually claimed for it.
+/// A change to how a job's replicas exchange gradients, with the gain usually claimed for it.
 struct Optimization {
   std::string name;
-  std::string changes;  ///< of which axes what: "dp: gloo to nccl"
-  std::string claim;    ///< empty where nothing is
+  std::string changes;  ///< axes and what changes on them: "dp: gloo to nccl"
+  std::string claim;    ///< empty if there is no common claim
   Job without;
   Job with;
 };
-/// Those that this job can have: NCCL instead of Gloo and MPI, where the hosts' links are known; gradients in 8 and 4
-/// bits; accumulation; reduction beside the backward pass; preallocated gather buffers, where weights are sharded and
-/// the stack allocates anew. Gloo and MPI stand for data-parallel traffic alone, as a process group of its own has it,
-/// unless the job's other traffic goes through them too: then all does.
+/// Optimizations that apply to this job: NCCL instead of Gloo and MPI, if the hosts' links are known; gradients in 8
+/// and 4 bits; accumulation; gradient reduction overlapped with the backward pass; preallocated gather buffers, if
+/// weights are sharded and the stack allocates for each gather. Gloo and MPI carry data-parallel traffic only, as in a
+/// separate process group, unless the job's other traffic uses them too: then all of it does.
 std::vector<Optimization> optimizations_of(const Job& job);
 
 }  // namespace flopcast

@@ -48,7 +48,7 @@ std::string length_text(const Job& job, const PlanOptions& options, const Planne
   return text;
 }
 
-// What there is without the limits, on the sizes asked about.
+// Adds the best layouts on the requested sizes when deadline and budget are ignored.
 void add_without_limits(const Job& job, const SearchSpace& space, const PlanOptions& options,
                         const ParallelFor& parallel_for, std::vector<std::string>& changes) {
   PlanOptions free = options;
@@ -57,7 +57,7 @@ void add_without_limits(const Job& job, const SearchSpace& space, const PlanOpti
   const auto add = [&](Objective objective, const char* word) {
     free.search.objective = objective;
     const std::optional<PlannedLayout> found = best_of(job, space, free, parallel_for);
-    if (found) changes.push_back(fmt::format("the {}: {}", word, length_text(job, options, *found)));
+    if (found) changes.push_back(fmt::format("the {} layout: {}", word, length_text(job, options, *found)));
   };
   add(Objective::kTime, "fastest");
   if (options.budget_usd) add(Objective::kCost, "cheapest");
@@ -101,7 +101,7 @@ std::vector<FreedAxis> freed_axes() {
   return axes;
 }
 
-// The smallest cluster beyond those tried; nothing within eight times the largest.
+// Finds the smallest cluster larger than those tried, up to eight times the largest; nothing if none answers.
 std::optional<PlannedLayout> on_more_nodes(const Job& job, const SearchSpace& space, const PlanOptions& options,
                                            const ParallelFor& parallel_for) {
   if (job.cluster.uneven() || options.nodes.empty()) return std::nullopt;
@@ -125,7 +125,8 @@ std::string closest_text(const Job& job, const TightestMiss& miss) {
   const std::string split =
       layout.stage_layers.empty() ? "" : fmt::format(" stage_layers {}", fmt::join(layout.stage_layers, ","));
   return fmt::format(
-      "the closest needs {:.1f} GiB of {:.1f} GiB: tp {} cp {} pp {} vpp {} dp {} ep {} mbs {} zero {} sp {} recompute "
+      "the closest layout needs {:.1f} GiB of {:.1f} GiB: tp {} cp {} pp {} vpp {} dp {} ep {} mbs {} zero {} sp {} "
+      "recompute "
       "{} schedule {}{}",
       gibibytes(Bytes(memory.bytes)), gibibytes(Bytes(memory.bytes / memory.share)), layout.tp, layout.cp, layout.pp,
       *layout.vpp, layout.dp, layout.ep, layout.micro_batch_size, layout.zero, layout.sequence_parallel ? "yes" : "no",
@@ -137,7 +138,7 @@ std::string missed_limit(const SearchResult& nothing) {
     return counts(nothing, kMissesDeadline) ? "meets the deadline and the budget" : "meets the budget";
   }
   if (counts(nothing, kMissesDeadline)) return "meets the deadline";
-  return "ends the run";
+  return "finishes the run";
 }
 
 }  // namespace
@@ -153,7 +154,7 @@ Refusal nearest_feasible(const Job& job, const SearchSpace& space, const PlanOpt
     changes.push_back(closest_text(job, *nothing.closest));
   }
   const auto meets = [&](const PlannedLayout& found) {
-    return limited ? "meets it: " + length_text(job, options, found)
+    return limited ? "meets the limits: " + length_text(job, options, found)
                    : fmt::format("fits with {:.1f} GiB to spare", spare_gib(found));
   };
   for (const FreedAxis& axis : freed_axes()) {
@@ -169,14 +170,14 @@ Refusal nearest_feasible(const Job& job, const SearchSpace& space, const PlanOpt
     const std::string how =
         limited ? length_text(job, options, *found)
                 : fmt::format("{} GPUs fit with {:.1f} GiB to spare", found->devices, spare_gib(*found));
-    changes.push_back(fmt::format("needs {} more node{}: {}", more, more == 1 ? "" : "s", how));
+    changes.push_back(fmt::format("{} more node{}: {}", more, more == 1 ? "" : "s", how));
   }
   return refusal;
 }
 
 namespace {
 
-// The least recomputation that fits beside full, all else the same.
+// Returns the least recomputation that fits instead of full, everything else unchanged.
 std::optional<Recompute> less_that_fits(const Job& job) {
   for (const Recompute less : {Recompute::kNone, Recompute::kSelective}) {
     Job other = job;
@@ -190,12 +191,12 @@ std::optional<Recompute> less_that_fits(const Job& job) {
 }
 
 RuleOfThumb recomputation_rule(const Job& job) {
-  RuleOfThumb rule = {"activations are recomputed only when they do not fit otherwise", "2205.05198 section 5", true,
+  RuleOfThumb rule = {"recompute activations only if they do not fit otherwise", "2205.05198 section 5", true,
                       fmt::format("recompute {}", name_of(job.layout.recompute))};
   if (job.layout.recompute != Recompute::kFull) return rule;
   const std::optional<Recompute> less = less_that_fits(job);
   rule.followed = !less;
-  rule.here += less ? fmt::format(", {} fits too", name_of(*less)) : ", less does not fit";
+  rule.here += less ? fmt::format(", {} also fits", name_of(*less)) : ", less does not fit";
   return rule;
 }
 
@@ -214,17 +215,17 @@ std::vector<RuleOfThumb> rules_of_thumb(const Forecast& forecast) {
   constexpr double kRoomForStates = 0.75;
   constexpr int kMicrobatchesPerRank = 4;
   std::vector<RuleOfThumb> rules;
-  rules.push_back({"tensor parallelism stays inside a node", "2104.04473 takeaway 1", layout.tp <= node,
-                   fmt::format("tp {} on nodes of {}", layout.tp, node)});
-  rules.push_back({"a pipeline gets at least 4 microbatches a rank", "GPipe 1811.06965 section 2.3",
+  rules.push_back({"keep tensor parallelism inside a node", "2104.04473 takeaway 1", layout.tp <= node,
+                   fmt::format("tp {} on nodes of {} GPUs", layout.tp, node)});
+  rules.push_back({"run at least 4 microbatches per pipeline rank", "GPipe 1811.06965 section 2.3",
                    layout.pp == 1 || microbatches >= kMicrobatchesPerRank * layout.pp,
                    fmt::format("{} microbatches for pp {}", microbatches, layout.pp)});
-  rules.push_back({"weights, gradients and optimizer take less than 75 % of the memory", "bigscience issue 15",
+  rules.push_back({"keep weights, gradients and optimizer under 75 % of the memory", "bigscience issue 15",
                    states < kRoomForStates, fmt::format("{:.0f} %", states * 100.0)});
   rules.push_back(recomputation_rule(job));
-  rules.push_back({"weights are sharded (ZeRO 3) or pipelined, not both", "bigscience issue 15",
+  rules.push_back({"shard weights (ZeRO 3) or pipeline them, not both", "bigscience issue 15",
                    layout.pp == 1 || layout.weight_shards() == 1,
-                   fmt::format("pp {}, weights in {} parts", layout.pp, layout.weight_shards())});
+                   fmt::format("pp {}, weights in {} shards", layout.pp, layout.weight_shards())});
   return rules;
 }
 
@@ -233,7 +234,7 @@ std::optional<std::string> exchanges_compared(const Forecast& forecast) {
   if (!job.model.experts || job.layout.ep == 1) return std::nullopt;
   const auto outcome = [](const Job& other) {
     const Evaluation evaluated = evaluate_layout(other);
-    return evaluated.memory.fits ? fmt::format("{:.4g} s", evaluated.time_s) : "it does not fit";
+    return evaluated.memory.fits ? fmt::format("{:.4g} s", evaluated.time_s) : "does not fit in memory";
   };
   const Stack& stack = job.training.stack;
   std::vector<std::string> others;
@@ -242,17 +243,17 @@ std::optional<std::string> exchanges_compared(const Forecast& forecast) {
     if (dispatcher == stack.experts_dispatcher) continue;
     Job other = job;
     other.training.stack.experts_dispatcher = dispatcher;
-    others.push_back(fmt::format("with {} {}", name_of(dispatcher), outcome(other)));
+    others.push_back(fmt::format("{}: {}", name_of(dispatcher), outcome(other)));
   }
   const ExpertOverlap overlap = overlap_of_experts(job);
   if (overlap == ExpertOverlap::kNone && (job.layout.pp == 1 || job.layout.vpp.value_or(1) > 1)) {
     Job other = job;
     other.training.stack.overlap_experts = ExpertOverlap::k1f1bDelayed;
-    others.push_back(fmt::format("with training.overlap.experts 1f1b_delayed {}", outcome(other)));
+    others.push_back(fmt::format("training.overlap.experts 1f1b_delayed: {}", outcome(other)));
   }
-  return fmt::format(
-      "tokens go to their experts by {} (training.experts_dispatch.dispatcher), overlap {}: {:.4g} s; {}",
-      name_of(stack.experts_dispatcher), name_of(overlap), forecast.result.iteration.time_s, fmt::join(others, "; "));
+  return fmt::format("expert dispatcher {} (training.experts_dispatch.dispatcher) with overlap {}: {:.4g} s; {}",
+                     name_of(stack.experts_dispatcher), name_of(overlap), forecast.result.iteration.time_s,
+                     fmt::join(others, "; "));
 }
 
 }  // namespace flopcast

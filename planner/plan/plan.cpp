@@ -119,12 +119,12 @@ std::optional<Diagnostic> endless_run(const Job& job, const PlanOptions& options
   if (goodput.finishes()) return std::nullopt;
   return Diagnostic{
       "training.tokens",
-      fmt::format("the run never finishes: a failure every {} on {} GPUs, {} for each checkpoint and {} for each "
+      fmt::format("the run never finishes: a failure every {} on {} GPUs, {} per checkpoint and {} per "
                   "restart leave less than 1 % of the time to train",
                   time_in_days(interruptions.gpu_mtbf_s / devices), devices, time_in_days(interruptions.checkpoint_s),
                   time_in_days(interruptions.restart_s)),
       "",
-      fmt::format("--mtbf is the mean time between failures of one GPU; of the whole cluster it is that over {}",
+      fmt::format("--mtbf is the mean time between failures of one GPU; for the whole cluster it is divided by {}",
                   devices)};
 }
 
@@ -163,7 +163,7 @@ void settle_ranking(std::size_t wanted, std::vector<PlannedLayout>& ranked) {
 std::optional<SearchResult> search_with_room(PlanOptions& options, std::optional<double> memory_limit,
                                              const Search& search, std::vector<std::string>& notes) {
   const int wanted = options.search.ranked;
-  constexpr int kEquals = 3;  // equally fast layouts that are merged into one row
+  constexpr int kEquals = 3;  // equally fast layouts that may be merged into one row
   options.search.ranked = wanted * kEquals;
   options.search.memory_limit = memory_limit.value_or(kRoomyMemory);
   std::optional<SearchResult> found = search(options);
@@ -171,7 +171,7 @@ std::optional<SearchResult> search_with_room(PlanOptions& options, std::optional
     options.search.memory_limit = 1.0;
     found = search(options);
     if (found && !found->ranked.empty())
-      notes.emplace_back("nothing fits with 5 % of the memory to spare: what is shown may run out of it");
+      notes.emplace_back("no layout leaves 5 % of the memory free: the layouts shown may run out of memory");
   }
   if (found) settle_ranking(static_cast<std::size_t>(wanted), found->ranked);
   options.search.ranked = wanted;

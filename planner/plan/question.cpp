@@ -27,8 +27,8 @@ namespace {
 
 void fix_schedule(const Origins& origins, const std::string& text, SearchSpace& space) {
   if (text.rfind("file:", 0) == 0) {
-    fail(origins, "layout.schedule", "a schedule in a file is made for one layout",
-         "simulate it, or give a schedule's name");
+    fail(origins, "layout.schedule", "a schedule from a file fits only one layout",
+         "use flopcast simulate for it, or give the name of a schedule");
   }
   try {
     const ScheduleName name = parse_schedule_name(text);
@@ -44,11 +44,11 @@ void read_splits(const nlohmann::json& layout, const Job& job, SearchSpace& spac
   const auto given = layout.find("stage_layers");
   if (given == layout.end()) return;
   const bool balanced = given->is_string() && *given == "balanced" && !job.profile;
-  // A balanced split starts from the prices of the uniform one, which is then one of two to choose from.
+  // A balanced split starts from the prices of the uniform one, so both are candidates.
   if (!balanced) space.splits = {SplitRule()};
 }
 
-// What the job says of the axes that the planner chooses; the others stay open.
+// Fixes the axes that the job sets; the planner chooses the others.
 void fix_axes(const ObjectReader& reader, const Layout& given, const Origins& origins, SearchSpace& space) {
   const auto fix = [&reader](std::string_view key, auto value, auto& axis) {
     if (reader.has(key)) axis = {value};
@@ -67,8 +67,8 @@ void fix_axes(const ObjectReader& reader, const Layout& given, const Origins& or
   if (given.etp) space.etp = {*given.etp};
 }
 
-// A rule is asked of the question, and not of every layout, where it reads nothing that the planner chooses, or one key
-// that the job gives and a layer profile can hardly have.
+// True if a rule can be checked once for the question instead of for every layout: if it reads nothing that the planner
+// chooses, or a single key that the job sets and that rarely works with a layer profile.
 bool is_of_question(const LayoutRule& rule, const ObjectReader& reader, bool has_profile) {
   if (has_profile && (rule.keys == "sequence_parallel" || rule.keys == "recompute")) return reader.has(rule.keys);
   const std::vector<std::string_view> keys = keys_of(rule);
@@ -77,7 +77,7 @@ bool is_of_question(const LayoutRule& rule, const ObjectReader& reader, bool has
   });
 }
 
-// What the job's layout says, where not every layout can have it.
+// Takes over the layout keys that not every layout can have.
 void take_forms(const ObjectReader& reader, const Layout& given, Job& job) {
   for (const Field<Layout>& field : layout_fields()) {
     if (field.planning == Planning::kPossible) field.copy(given, job.layout);
@@ -90,15 +90,15 @@ void take_forms(const ObjectReader& reader, const Layout& given, Job& job) {
   }
 }
 
-// Against what is fixed: the other layouts of the space are rejected one by one.
+// Checks listed layers against the fixed axes only; the other layouts of the space are rejected one by one.
 void check_listed_layers(const PlanQuestion& question, const Origins& origins) {
   const std::vector<int>& layers = question.job.layout.stage_layers;
   const std::string given = fmt::format("[{}]", fmt::join(layers, ", "));
   const long sum = std::accumulate(layers.begin(), layers.end(), 0L);
   if (layers.empty() || sum != question.job.model.layers) {
     fail(origins, "layout.stage_layers",
-         fmt::format("{} sums to {}, the model has {} layers", given, sum, question.job.model.layers),
-         "give the layers of every stage, or leave the split to the planner");
+         fmt::format("{} sums to {}, but the model has {} layers", given, sum, question.job.model.layers),
+         "list the layers of every stage, or omit the key so that the planner chooses the split");
   }
   const SearchSpace& space = question.space;
   if (space.pp.empty()) return;
@@ -108,12 +108,12 @@ void check_listed_layers(const PlanQuestion& question, const Origins& origins) {
   if (divides && (space.vpp.empty() || space.vpp.front() * ranks == stages)) return;
   const std::string asked =
       space.vpp.empty() ? fmt::format("pp {}", ranks) : fmt::format("pp {} · vpp {}", ranks, space.vpp.front());
-  fail(origins, "layout.stage_layers", fmt::format("{} is for {} stages, not for {}", given, stages, asked),
-       "pp · vpp must be the number of stages");
+  fail(origins, "layout.stage_layers", fmt::format("{} lists {} stages, which does not match {}", given, stages, asked),
+       "the list needs pp · vpp entries");
 }
 
-// What the planner does not choose, with a batch that follows the devices whatever their number. Forms that not every
-// layout can have are rules of the space.
+// The layout without the keys that the planner chooses, and with a batch that follows the number of devices. Forms that
+// not every layout can have become rules of the space.
 nlohmann::json layout_for_reading(const nlohmann::json& layout) {
   nlohmann::json rest = layout;
   for (const Field<Layout>& field : layout_fields()) {
@@ -125,8 +125,8 @@ nlohmann::json layout_for_reading(const nlohmann::json& layout) {
 
 }  // namespace
 
-// Takes a list of nodes out of the job: those that are free, of which the planner takes as many as it needs. Of uneven
-// nodes the list says which stands where.
+// Removes and returns a list of nodes in the job: the free nodes, of which the planner takes as many as it needs. For
+// uneven nodes the list gives the place of each.
 std::vector<int> take_free_nodes(nlohmann::json& root, const Origins& origins) {
   const auto cluster = root.find("cluster");
   if (cluster == root.end() || !cluster->is_object()) return {};
@@ -141,11 +141,11 @@ std::vector<int> take_free_nodes(nlohmann::json& root, const Origins& origins) {
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
   if (twice != sorted.end()) {
-    reader.fail("allocation", fmt::format("lists node {} twice", *twice), "each node that is free once");
+    reader.fail("allocation", fmt::format("lists node {} twice", *twice), "list each free node once");
   }
   if (count.is_number_integer() && static_cast<std::int64_t>(free.size()) < count.get<std::int64_t>()) {
-    reader.fail("allocation", fmt::format("lists {} nodes for the cluster's {}", free.size(), count.dump()),
-                "the nodes that are free, as many or more");
+    reader.fail("allocation", fmt::format("lists {} nodes, but the cluster needs {}", free.size(), count.dump()),
+                "list at least as many free nodes as the cluster has");
   }
   const int least = sorted.empty() ? 1 : sorted.back() + 1;
   network->erase("allocation");
@@ -155,7 +155,7 @@ std::vector<int> take_free_nodes(nlohmann::json& root, const Origins& origins) {
   return free;
 }
 
-// Of a fabric that is larger than the job, and of which it names no nodes, all are free.
+// If the fabric is larger than the job and the job names no nodes, all nodes are free.
 void add_whole_fabric(const nlohmann::json& root, PlanQuestion& question) {
   const Cluster& cluster = question.job.cluster;
   std::vector<int>& free = question.space.free_nodes;
@@ -169,7 +169,7 @@ void add_whole_fabric(const nlohmann::json& root, PlanQuestion& question) {
 
 PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
   const nlohmann::json layout = root.value("layout", nlohmann::json::object());
-  if (!layout.is_object()) fail(origins, "layout", "is no object", "expected { \"global_batch_size\": … }");
+  if (!layout.is_object()) fail(origins, "layout", "must be an object", "expected { \"global_batch_size\": … }");
   PlanQuestion question;
   nlohmann::json readable = root;
   readable["layout"] = layout_for_reading(layout);
@@ -186,7 +186,7 @@ PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
   question.job.layout.accumulation = given.accumulation;
   take_forms(reader, given, question.job);
   fix_axes(reader, given, origins, question.space);
-  // Only links that groups share tell who had better be near whom.
+  // Placements differ only where groups share links.
   if (question.job.cluster.shares_links() && !reader.has("placement")) question.space.placements = usual_placements();
   read_splits(layout, question.job, question.space);
   if (!given.stage_layers.empty() || (layout.contains("stage_layers") && layout.at("stage_layers").is_array())) {
@@ -200,7 +200,7 @@ nlohmann::json layout_section_of(const nlohmann::json& root, const PlannedLayout
   const Layout& layout = planned.layout;
   nlohmann::json section = root.value("layout", nlohmann::json::object());
   for (const Field<Layout>& field : layout_fields()) {
-    // Sharding that the form of data parallelism decides is not said twice.
+    // Omit sharding that the form of data parallelism implies.
     const bool decided = field.key == "zero" && layout.data_parallel != DataParallel::kDdp;
     if (field.planning != Planning::kChosen || decided) continue;
     const nlohmann::json value = *field.write(field, layout);
@@ -235,7 +235,7 @@ nlohmann::json job_file_of(const nlohmann::json& root, const PlannedLayout& plan
     network["allocation"] = planned.allocation->nodes;
     network["nodes"] = planned.allocation->of;
   }
-  // A list of uneven nodes stays as it is.
+  // A list of uneven nodes stays unchanged.
   if (!cluster.contains("nodes") || !cluster.at("nodes").is_array()) cluster["nodes"] = planned.nodes;
   return job;
 }
@@ -246,7 +246,7 @@ class Narrowing {
  public:
   explicit Narrowing(SearchSpace& space) : space_(space) {}
 
-  // An empty list stands for every value.
+  // Restricts an axis to `values`; an empty list means all values.
   template <typename Value>
   void keep(std::vector<Value>& axis, std::vector<Value> values, const char* left_out) {
     if (!axis.empty()) return;
@@ -261,7 +261,7 @@ class Narrowing {
     };
     const bool none_left = std::all_of(choices.begin(), choices.end(), unknown);
     const auto first = std::remove_if(choices.begin(), choices.end(), unknown);
-    if (none_left || first == choices.end()) return;  // what is left is what was asked for
+    if (none_left || first == choices.end()) return;  // no schedule of the stack, or nothing to remove
     choices.erase(first, choices.end());
     left_out_.emplace_back("other schedules");
   }
@@ -269,13 +269,13 @@ class Narrowing {
   void keep_pipelined_zero(int most) {
     if (!space_.zero.empty() || space_.pp == std::vector<int>{1} || most >= space_.most_pipelined_zero) return;
     space_.most_pipelined_zero = most;
-    left_out_.push_back(fmt::format("ZeRO {} and 3 beside pipelines", most + 1));
+    left_out_.push_back(fmt::format("ZeRO {} and 3 with pipelines", most + 1));
   }
 
   void keep_usual_placement() {
     if (space_.placements.empty()) return;
     space_.placements.clear();
-    left_out_.emplace_back("orders of the axes over the nodes");
+    left_out_.emplace_back("other placements of the axes on the nodes");
   }
 
   std::vector<std::string> left_out() const { return left_out_; }
@@ -285,7 +285,8 @@ class Narrowing {
   std::vector<std::string> left_out_;
 };
 
-// Its FSDP is documented for tensor, context and expert parallelism (docs/source/api-guide/custom_fsdp.md).
+// Most sharding with pipelines: Megatron-LM documents its FSDP for tensor, context and expert parallelism only
+// (docs/source/api-guide/custom_fsdp.md).
 constexpr int kMegatronPipelinedZero = 1;
 
 void keep_megatron(const Job& job, SearchSpace& space, Narrowing& narrowing) {
@@ -300,7 +301,7 @@ void keep_deepspeed(const Job& job, SearchSpace& space, Narrowing& narrowing) {
   narrowing.keep_schedules({"naive", "1f1b"});
   narrowing.keep(space.pp, {1}, "pipelines");
   narrowing.keep(space.ep, {1}, "expert parallelism");
-  narrowing.keep(space.etp, {0}, "experts whole on tensor-parallel ranks");
+  narrowing.keep(space.etp, {0}, "unsplit experts on tensor-parallel ranks");
   narrowing.keep(space.sequence_parallel, {0}, "sequence parallelism");
   narrowing.keep(space.recompute, {Recompute::kNone, Recompute::kFull}, "selective recomputation");
   if (job.layout.context_parallel != ContextParallel::kUlysses) narrowing.keep(space.cp, {1}, "context parallelism");
@@ -336,10 +337,11 @@ std::vector<std::string> keep_launchable(LaunchProgram program, const Job& job, 
 
 namespace {
 
-// What the releases of each stack run without changes to their code: megatron/core/pipeline_parallel/schedules.py;
-// deepspeed/runtime/pipe/schedule.py; torch.distributed.pipelining as torchtitan offers it; nanotron's 1f1b and afab;
-// Sea AI Lab's fork of Megatron-LM. Beside pipelines DeepSpeed's engine refuses ZeRO 2 and 3 (deepspeed/runtime/pipe/
-// engine.py), Megatron-LM's FSDP is not made for them, and nanotron has ZeRO 1 alone.
+// Schedules that the releases of each stack run without changes to their code:
+// megatron/core/pipeline_parallel/schedules.py; deepspeed/runtime/pipe/schedule.py; torch.distributed.pipelining as
+// torchtitan offers it; nanotron's 1f1b and afab; Sea AI Lab's fork of Megatron-LM. With pipelines DeepSpeed's engine
+// refuses ZeRO 2 and 3 (deepspeed/runtime/pipe/engine.py), Megatron-LM's FSDP does not support them, and nanotron has
+// only ZeRO 1.
 struct StackSchedules {
   std::string_view stack;
   std::vector<std::string> schedules;

@@ -81,10 +81,10 @@ namespace {
 constexpr std::size_t kGroupsAtOnce = 32;
 constexpr std::size_t kTightenedAtOnce = 128;
 constexpr std::size_t kLayoutsAtOnce = 16;
-constexpr const char* kDoesNotFit = "does not fit the memory";
+constexpr const char* kDoesNotFit = "does not fit in memory";
 
-// Whether the ranks of a group of layouts lie as with an earlier of the orders, since the axes that these order
-// differently have one rank.
+// True if the ranks of a group of layouts are placed as under an earlier order, because the axes that the two orders
+// arrange differently have one rank.
 bool lies_as_before(const SearchSpace& space, const Layout& base, const LayoutGroup& group) {
   const auto order = [&group](const std::array<Axis, kGridAxes.size()>& placement) {
     std::vector<Axis> axes;
@@ -98,7 +98,7 @@ bool lies_as_before(const SearchSpace& space, const Layout& base, const LayoutGr
          });
 }
 
-// Layouts that another order of the axes has brought already are neither listed nor counted again.
+// Layouts that an earlier order of the axes already covers are neither listed nor counted again.
 LayoutSpace layouts_in_this_order(const Job& job, const SearchSpace& space) {
   LayoutSpace layouts = enumerate_layouts(job, space);
   if (space.placements.empty() || job.layout.placement == space.placements.front()) return layouts;
@@ -194,7 +194,7 @@ ClusterSearch::WaitingGroup ClusterSearch::take_group() {
   return group;
 }
 
-// Tightens bounds until that of the first group is tight: only then it is the first.
+// Tightens bounds until the first group's bound is tight; only then is it certain to be the first.
 void ClusterSearch::tighten_first() {
   // If the first group is too slow at any memory use, so are all groups behind it.
   if (!groups_.empty() && !search_.may_show(score(groups_.front().time_s), 0.0, devices_)) groups_.clear();
@@ -214,7 +214,8 @@ void ClusterSearch::tighten_first() {
   }
 }
 
-// A group's bound is no layout's: those of the groups that miss by least are bounded one by one.
+// A group's bound may belong to none of its layouts, so the members of the groups that miss by the least are bounded
+// individually.
 void ClusterSearch::look_for_closest() {
   constexpr std::size_t kGroupsLookedAt = 8;
   const std::size_t count = std::min(kGroupsLookedAt, misses_.size());
@@ -231,7 +232,7 @@ void ClusterSearch::look_for_closest() {
   }
 }
 
-// By one thread, before others look them up.
+// Called by one thread before others look the shapes up.
 void ClusterSearch::remember_shapes(std::size_t group) {
   const LayoutGroup& axes = space_.groups[group];
   for (const LayoutMember& member : space_.members[axes.members])
@@ -275,7 +276,7 @@ std::vector<ClusterSearch::Candidate> ClusterSearch::bound_members(std::size_t g
     if (!search_.may_show(score(passes), bounds_[group].memory_share, devices_)) continue;
     const MemberPrice& price = prices.of(member, shape);
     const bool balanced = search_.space_.splits[member.split].kind == SplitRule::Kind::kBalanced;
-    // What is balanced already is listed as uniform.
+    // A split that is balanced already is listed as uniform.
     if (balanced && price.layers == even_stage_layers(job_.model.layers, shape.stages.model_stages)) continue;
     Candidate candidate;
     candidate.time_s = std::max(passes, time_bound(prices.job(), shape, price.costs));

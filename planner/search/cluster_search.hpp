@@ -19,15 +19,15 @@ struct MemberPrice {
   StepCosts costs;
 };
 
-/// Prices of a group's members, each made once: members that share stage map, sharding and split share a price, and the
-/// price without sharding tells which layers balance.
+/// Prices of a group's members. Members that share stage map, sharding and split share a price, which is computed once;
+/// the price without sharding determines the balanced layers.
 class GroupPrices {
  public:
   GroupPrices(const Job& job, const SearchSpace& space, const LayoutGroup& group);
 
-  /// pass_bound of the member less its sharding.
+  /// pass_bound of the member without its sharding.
   double pass_bound_of(const LayoutMember& member, const ScheduleShape& shape);
-  /// Leaves job() with the member's layout.
+  /// Side effect: job() then has the member's layout.
   const MemberPrice& of(const LayoutMember& member, const ScheduleShape& shape);
   const Job& job() const { return job_; }
 
@@ -44,8 +44,8 @@ class GroupPrices {
   std::deque<MemberPrice> prices_;  // references stay valid while it grows
 };
 
-/// The search on one size of the cluster: two queues, of groups and of their layouts, both in the order of their
-/// bounds, worked off in batches of fixed size.
+/// The search on one cluster size: two queues, of groups and of their layouts, both ordered by bound and processed in
+/// batches of fixed size.
 class ClusterSearch {
  public:
   ClusterSearch(LayoutSearch& search, const Job& job, double longest_step_s, std::string too_slow,
@@ -55,9 +55,9 @@ class ClusterSearch {
  private:
   struct WaitingGroup {
     double time_s = 0.0;
-    std::size_t order = 0;  ///< its place in the enumeration
+    std::size_t order = 0;  ///< index in the enumeration
   };
-  /// A layout with what bounds it.
+  /// A layout with its bounds.
   struct Candidate {
     double time_s = 0.0;
     double memory_share = 0.0;
@@ -65,7 +65,7 @@ class ClusterSearch {
     std::size_t group = 0;
     LayoutMember member;
     std::uint64_t order = 0;
-    std::vector<int> layers;  // of a balanced split
+    std::vector<int> layers;  // for a balanced split
   };
 
   void sort_groups();
@@ -92,10 +92,10 @@ class ClusterSearch {
   ScheduleShapes shapes_;
   std::vector<Allocation> allocations_;
   GroupBounds bounds_;
-  std::vector<std::uint64_t> first_order_;  // by group: the place of its first member in the enumeration
+  std::vector<std::uint64_t> first_order_;  // by group: index of its first member in the enumeration
   std::vector<WaitingGroup> groups_;        // a heap, best first
   std::vector<Candidate> candidates_;       // a heap, best first
-  std::vector<std::size_t> misses_;         // groups whose bound does not fit
+  std::vector<std::size_t> misses_;         // groups whose memory bound does not fit
   std::int64_t misfits_ = 0;
   std::int64_t slow_ = 0;
 };

@@ -134,7 +134,7 @@ SearchResult LayoutSearch::result() const {
 }
 
 SearchResult merge_results(const std::vector<SearchResult>& results, const SearchOptions& options) {
-  // Keeping the layouts of a search that kept the same ones keeps what it would have.
+  // Merging keeps what one search of all spaces would have kept.
   const SearchSpace none;
   LayoutSearch all(none, options, serial_for);
   std::uint64_t first = 0;

@@ -16,17 +16,17 @@
 
 namespace flopcast {
 
-/// What the best layout is best at.
+/// The quantity that the best layout minimises.
 enum class Objective { kTime, kCost, kGpus, kEnergy };
 template <>
 struct EnumNames<Objective> {
   static constexpr std::string_view kNames[] = {"time", "cost", "gpus", "energy"};
 };
 
-/// What layouts are ordered by: the objective, then the time on the clock for one step: its time / the share of the
-/// clock that trains, which falls as GPUs are added (Goodput). Cost and energy of a step are taken as proportional to
-/// device time on the clock (price and power of a device are those of the job; its power is the datasheet's, busy or
-/// waiting: device_watts), so on one cluster they order as time does.
+/// Sort key of layouts: the objective, then the wall-clock time of one step, which is its time divided by the fraction
+/// of the clock spent training; that fraction falls as GPUs are added (Goodput). Cost and energy of a step are
+/// proportional to device time on the clock, since price and power per device are constants of the job (power is the
+/// datasheet's, busy or waiting: device_watts), so on one cluster they order layouts as time does.
 struct Score {
   double primary = 0.0;
   double time_s = 0.0;
@@ -37,78 +37,78 @@ struct Score {
 };
 Score score_of(Objective objective, double time_s, int devices, double training_share = 1.0);
 
-/// Time and memory of a layout that reads no file; one that does not fit has no time. On a network on each of the
-/// allocations, where there are any.
+/// Time and memory of a layout that reads no file; a layout that does not fit has no time. On a network, takes the best
+/// of the allocations if any are given.
 Evaluation evaluate_layout(const Job& job, const std::vector<Allocation>& allocations = {});
 
-/// A layout that fits, simulated.
+/// A simulated layout that fits.
 struct PlannedLayout {
   int nodes = 1;
   int devices = 1;
   Layout layout;
-  std::optional<Allocation> allocation;  ///< where the search chose one
-  double time_s = 0.0;                   ///< of one step
-  double memory_share = 0.0;             ///< of the fullest rank, of its device's memory
-  double memory_bytes = 0.0;             ///< of the fullest rank, as nvidia-smi shows it
+  std::optional<Allocation> allocation;  ///< set if the search chose one
+  double time_s = 0.0;                   ///< per step
+  double memory_share = 0.0;             ///< on the fullest rank, as a fraction of its device's memory
+  double memory_bytes = 0.0;             ///< on the fullest rank, as nvidia-smi shows it
   Score score;
-  std::uint64_t order = 0;  ///< its place in the enumeration
+  std::uint64_t order = 0;  ///< index in the enumeration
 };
 
-/// Layouts are ranked by score, then by less memory, then by their place in the enumeration: fewer GPUs, then tp, cp,
-/// pp, ep, microbatch, sequence parallelism, recomputation, schedule, chunks, ZeRO stage and split, smallest first;
-/// of a space with several placements, all of the first before those of the next.
+/// Ranks layouts by score, then by less memory, then by their index in the enumeration: fewer GPUs, then tp, cp, pp,
+/// ep, microbatch, sequence parallelism, recomputation, schedule, chunks, ZeRO stage and split, smallest first; with
+/// several placements, all layouts of the first before those of the next.
 bool ranks_before(const PlannedLayout& a, const PlannedLayout& b);
 
-/// A layout that does not fit, the closest to it so far.
+/// The layout found so far that misses fitting by the least.
 struct TightestMiss {
   int nodes = 1;
   Layout layout;
-  double bytes = 0.0;  ///< of the fullest rank
+  double bytes = 0.0;  ///< on the fullest rank
   double share = std::numeric_limits<double>::infinity();
 };
 
 struct SpaceCounts {
   std::int64_t enumerated = 0;  ///< rejected + pruned + simulated
-  std::int64_t pruned = 0;      ///< valid, and by a bound no better than what was found
-  std::int64_t simulated = 0;   ///< that fit
+  std::int64_t pruned = 0;      ///< valid, but ruled out by a bound
+  std::int64_t simulated = 0;   ///< and found to fit
 };
 
 struct SearchOptions {
   Objective objective = Objective::kTime;
-  int ranked = 10;  ///< how many of the best are wanted
-  /// How far the front of time on the clock, memory and GPUs is wanted: up to this many times the best score. All of
-  /// it (infinity) takes several times as long, since bounds rule out less.
+  int ranked = 10;  ///< number of best layouts to return
+  /// Extent of the Pareto front of wall-clock time, memory and GPUs: up to this multiple of the best score. The whole
+  /// front (infinity) takes several times as long, since bounds rule out less.
   double pareto_reach = 1.1;
-  double memory_limit = 1.0;         ///< share of a device's memory that a layout may take
-  bool simulate_everything = false;  ///< for tests: bounds are not used
+  double memory_limit = 1.0;         ///< fraction of a device's memory that a layout may use
+  bool simulate_everything = false;  ///< for tests: ignores the bounds
 };
 
 struct SearchResult {
   std::vector<PlannedLayout> ranked;  ///< best first
-  std::vector<PlannedLayout> pareto;  ///< of time, memory and devices; by devices, then time
+  std::vector<PlannedLayout> pareto;  ///< front of time, memory and devices; sorted by devices, then time
   std::vector<RejectedLayouts> rejected;
   SpaceCounts space;
   std::optional<TightestMiss> closest;
 };
 
-/// The results of searches of spaces that have no layout in common, as of one search of them all: in the order in which
-/// that would enumerate them. Counts are added up.
+/// Merges the results of searches of disjoint spaces into the result of one search of them all, in that search's
+/// enumeration order. Counts are added up.
 SearchResult merge_results(const std::vector<SearchResult>& results, const SearchOptions& options);
 
 /// The best layouts of a job over one or several sizes of its cluster.
 ///
-/// Best first: groups of layouts (GroupBounds), then layouts (time_bound, memory_bound) wait in the order of their
-/// bounds, and are opened or simulated until no bound is as good as the last layout wanted. So the result is that of
-/// simulating everything (tested); it does not depend on the number of threads, nor do the counts.
+/// Best-first search: groups of layouts (GroupBounds) and then layouts (time_bound, memory_bound) wait in the order of
+/// their bounds and are opened or simulated until no bound is as good as the last layout wanted. The result equals that
+/// of simulating everything (tested); neither it nor the counts depend on the number of threads.
 class LayoutSearch {
  public:
   LayoutSearch(const SearchSpace& space, const SearchOptions& options, ParallelFor parallel_for);
 
-  /// Layouts of another search that are in the running: none that they rule out is looked at, nor are they themselves
-  /// in the result.
+  /// Lets the layouts of another search compete: layouts that they rule out are skipped, but they do not appear in the
+  /// result.
   void rule_out_by(const SearchResult& other);
-  /// Adds the layouts on the cluster of `job`. Layouts whose step takes longer than `longest_step_s` are rejected as
-  /// `too_slow`. Of the time on the clock `training_share` trains.
+  /// Adds the layouts on the cluster of `job`. Layouts whose step takes longer than `longest_step_s` are rejected with
+  /// the reason `too_slow`. `training_share` is the fraction of the clock spent training.
   void explore(const Job& job, double longest_step_s, const std::string& too_slow, double training_share = 1.0);
   SearchResult result() const;
   bool found() const { return !ranked_.empty(); }
@@ -121,7 +121,7 @@ class LayoutSearch {
   void keep(const PlannedLayout& planned);
   void rank(const PlannedLayout& planned);
   void add_to_front(const PlannedLayout& planned);
-  /// Whether a layout of at least this score, time and memory on so many devices could still show in the result.
+  /// True if a layout of at least this score and memory on `devices` devices can still appear in the result.
   bool may_show(const Score& bound, double memory_share, int devices) const;
 
   const SearchSpace& space_;
@@ -133,7 +133,7 @@ class LayoutSearch {
   SpaceCounts counts_;
   std::optional<TightestMiss> closest_;
   std::uint64_t order_ = 0;
-  int foreign_nodes_ = 0;  // the cluster size of layouts that rule_out_by brought
+  int foreign_nodes_ = 0;  // cluster size of the layouts from rule_out_by
 };
 
 }  // namespace flopcast

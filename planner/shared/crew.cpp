@@ -26,7 +26,8 @@ Division::Division(const std::vector<std::size_t>& missing, int rank, int size) 
     const std::size_t player = card % players;
     hands_[(player + players - static_cast<std::size_t>(rank)) % players].push_back(missing[card]);
   }
-  // A process takes its own from the front, others' from the end: both are taken off the end here.
+  // A process takes its own parts from the front and others' from the end. Reversed, so that both are popped from the
+  // end.
   std::reverse(hands_.front().begin(), hands_.front().end());
 }
 
@@ -49,7 +50,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-// Whole and at once: another process may append to the same file.
+// One write call, since another process may append to the same file.
 void write_line(int descriptor, const fs::path& path, const std::string& line) {
   const std::string text = line + "\n";
   std::size_t written = 0;
@@ -61,7 +62,7 @@ void write_line(int descriptor, const fs::path& path, const std::string& line) {
   }
 }
 
-// As much of it as there is.
+// Reads up to `bytes` bytes; fewer at the end of the file.
 std::string read_at(int descriptor, std::uint64_t offset, std::size_t bytes) {
   std::string text(bytes, '\0');
   std::size_t done = 0;
@@ -75,9 +76,9 @@ std::string read_at(int descriptor, std::uint64_t offset, std::size_t bytes) {
   return text;
 }
 
-// A name that leaves no room for the ending is cut, and told apart from others by a sum of it (FNV-1a).
+// Cuts a name that leaves no room for the ending, and appends an FNV-1a hash to keep it distinct.
 fs::path beside(const fs::path& output, const std::string& ending) {
-  constexpr std::size_t kRoom = 255 - 40;  // of a file name, less the longest ending
+  constexpr std::size_t kRoom = 255 - 40;  // limit of a file name, less the longest ending
   std::string name = output.filename().string();
   if (name.size() > kRoom) {
     std::uint64_t sum = 0xcbf29ce484222325;
@@ -87,7 +88,7 @@ fs::path beside(const fs::path& output, const std::string& ending) {
   return fs::path(output).replace_filename(name + ending);
 }
 
-// What append() wrote, not what an editor left.
+// Accepts only lines of append(), not ones damaged by an editor.
 bool is_row(const Json& line) {
   if (!line.is_object() || !line.contains("index") || !line["index"].is_number_unsigned()) return false;
   const auto row = line.find("row");
@@ -122,11 +123,11 @@ std::vector<fs::path> PartialRows::files() const {
 }
 
 std::size_t PartialRows::reader_of(const fs::path& file) {
-  // All of them lie in one folder.
+  // All files are in one folder, so file names identify them.
   const auto known = std::find_if(readers_.begin(), readers_.end(),
                                   [&](const Reader& one) { return one.path.filename() == file.filename(); });
   if (known != readers_.end()) return static_cast<std::size_t>(known - readers_.begin());
-  // A process may have a thousand files open as a rule; those of further ranks are opened whenever they are read.
+  // A process can usually have a thousand open files; files of further ranks are opened for each read.
   constexpr std::size_t kMostOpen = 500;
   readers_.push_back({file, readers_.size() < kMostOpen ? ::open(file.c_str(), O_RDONLY | O_CLOEXEC) : -1});
   return readers_.size() - 1;
@@ -161,16 +162,16 @@ void PartialRows::read(const fs::path& file) {
   std::string text;
   while (true) {
     const std::string piece = text_at(reader, done + text.size(), kPiece);
-    if (piece.empty()) return;  // what is left in `text` is a line that was cut short
+    if (piece.empty()) return;  // `text` then holds a truncated line
     text += piece;
-    if (text.size() > kLongestRow) return;  // that is no row of ours
+    if (text.size() > kLongestRow) return;  // longer than any row: not our file
     std::size_t begin = 0;
     for (std::size_t end = text.find('\n'); end != std::string::npos; begin = end + 1, end = text.find('\n', begin)) {
       const std::string line = text.substr(begin, end - begin);
       if (done == 0 && begin == 0) {
         if (line == header_) continue;
-        throw ConfigError({"--output", fmt::format("{} holds another question", file.string()), "",
-                           "finish that one, remove the file, or write elsewhere"});
+        throw ConfigError({"--output", fmt::format("{} holds rows of another question", file.string()), "",
+                           "finish that command, remove the file, or write to another output"});
       }
       take_line(reader, done + begin, line);
     }
@@ -195,7 +196,7 @@ void PartialRows::open() {
   };
   const int descriptor = ::open(own_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor < 0) fail();
-  // Another process with this question may have begun the file since load().
+  // Another process with the same question may have created the file since load().
   read(own_);
   const std::uint64_t whole = readers_[reader_of(own_)].done;
   own_reader_ = readers_.size();
@@ -204,7 +205,8 @@ void PartialRows::open() {
     if (::ftruncate(descriptor, 0) != 0) fail();
     write_line(descriptor, own_, header_);
   } else if (static_cast<std::uint64_t>(::lseek(descriptor, 0, SEEK_END)) > whole) {
-    // The line that a kill cut short becomes one of its own. It is not cut off: another process may just be writing it.
+    // Turns a line that a kill cut short into a line of its own. It is not removed, since another process may be
+    // writing it.
     write_line(descriptor, own_, "");
   }
 }
@@ -230,7 +232,7 @@ void PartialRows::append(std::size_t index, const std::string& row) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const int descriptor = readers_[own_reader_].descriptor;
   write_line(descriptor, own_, line);
-  // Where it lies is known afterwards only: others may have appended.
+  // The offset is known only afterwards, since others may have appended.
   const off_t end = ::lseek(descriptor, 0, SEEK_CUR);
   places_.at(index) = {static_cast<std::int32_t>(own_reader_), static_cast<std::uint32_t>(line.size()),
                        static_cast<std::uint64_t>(end) - line.size() - 1};
@@ -246,13 +248,13 @@ bool PartialRows::claim() const {
   using namespace std::chrono_literals;
   constexpr auto kPatience = 30s;
   const auto start = std::chrono::steady_clock::now();
-  // A writer that is lost is waited for in vain; its output is written again, which changes nothing.
+  // If the writer has died, time out and write the output again; it comes out the same.
   while (std::chrono::steady_clock::now() - start < kPatience) {
     if (is_gone()) return false;
     const int descriptor = ::open(writer_.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0666);
     if (descriptor >= 0) {
       ::close(descriptor);
-      // The last writer may have been done just before.
+      // The last writer may have finished just before.
       if (!is_gone()) return true;
       std::error_code ignored;
       fs::remove(writer_, ignored);
@@ -274,9 +276,9 @@ std::unique_ptr<PartialRows> rows_beside(const std::optional<std::string>& outpu
                                          const Crew& crew) {
   if (!output || output->empty()) {
     if (!crew.shares) return nullptr;
-    throw ConfigError({"--output", "is required: processes share their rows beside it", "", "give -o FILE"});
+    throw ConfigError({"--output", "is required: processes share their rows in files next to it", "", "give -o FILE"});
   }
-  // Nothing is kept beside a terminal or another program's end of a pipe.
+  // Keep no rows for terminals and pipes.
   if (!crew.shares && output->rfind("/dev/", 0) == 0) return nullptr;
   const std::optional<int> rank = crew.shares ? std::optional<int>(crew.rank) : std::nullopt;
   return std::make_unique<PartialRows>(*output, nlohmann::json{{"job", job}, {command, words}}, rank);
@@ -284,7 +286,7 @@ std::unique_ptr<PartialRows> rows_beside(const std::optional<std::string>& outpu
 
 namespace {
 
-// Which parts an answer needs: those up to the first that ends it.
+// Tracks which parts an answer needs: those up to the first that ends it.
 class Answer {
  public:
   explicit Answer(const SharedWork& work) : work_(work), last_(work.parts) {}
@@ -316,7 +318,7 @@ std::optional<std::size_t> answer_together(const SharedWork& work, PartialRows& 
   std::function<void(std::size_t, const std::string&)> seen;
   if (work.ends) seen = [answer](std::size_t index, const std::string& row) { answer->take(index, row); };
   rows.load(work.parts, work.is_row, std::move(seen), crew.leads());
-  // Nobody may write before everybody has read: what is missing has to be the same for all.
+  // All processes must read before any writes, so that all agree on what is missing.
   crew.meet();
   rows.open();
   const std::vector<std::size_t> missing = missing_parts(*answer, rows);

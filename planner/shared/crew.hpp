@@ -16,27 +16,27 @@
 
 namespace flopcast {
 
-/// Which parts of some work a process does. Missing parts are dealt out like cards; a process whose own are done takes
-/// those of the others from their ends, until nothing is missing. So nobody waits for a slow process, nor for one that
-/// is lost; a part may be done twice, which changes nothing.
+/// Assigns parts of some work to processes. Missing parts are dealt out like cards; a process that has finished its own
+/// parts takes those of the others, from their ends, until nothing is missing. So no process waits for one that is slow
+/// or lost. A part may be computed twice, with the same result.
 class Division {
  public:
   Division(const std::vector<std::size_t>& missing, int rank, int size);
 
-  /// The next parts of this process that are still open, at most `most`, all of one process's; may be empty while some
-  /// are left().
+  /// Returns up to `most` open parts, all dealt to the same process, this one's first. May be empty while left() is
+  /// true.
   std::vector<std::size_t> next(std::size_t most, const std::function<bool(std::size_t)>& is_open);
   bool left() const;
-  /// Whether parts that were dealt to this process are left.
+  /// True if parts dealt to this process remain.
   bool own_left() const { return !hands_.front().empty(); }
 
  private:
-  std::vector<std::vector<std::size_t>> hands_;  ///< its own first, then those of the following processes
+  std::vector<std::vector<std::size_t>> hands_;  ///< own hand first, then those of the following processes
 };
 
-/// The rows of unfinished work beside its output file: FILE.partial of a process alone, FILE.partial.rank-N of each of
-/// several. A line for the question and one for each row, written whole and at once; a last line cut short by a kill
-/// is computed again. Rows stay in the files: of each this holds 16 bytes, where it lies.
+/// Rows of unfinished work in files next to the output file: FILE.partial for a single process, FILE.partial.rank-N for
+/// each of several. Holds one line for the question and one for each row, each written in one call; a last line cut
+/// short by a kill is computed again. Rows stay in the files: in memory a row takes 16 bytes, its location.
 class PartialRows {
  public:
   PartialRows(const std::string& output, const nlohmann::json& question, std::optional<int> rank);
@@ -46,34 +46,35 @@ class PartialRows {
   PartialRows& operator=(PartialRows&&) = delete;
   ~PartialRows();
 
-  /// Reads every process's file for the rows 0 … parts - 1. Those of another question throw ConfigError. What `is_row`
-  /// denies, as an editor leaves it, counts as missing. `seen` is told every row that comes, from here, from refresh()
-  /// and from append(); it may be empty. `clears` removes what a writer that was killed has left.
+  /// Reads every process's file for the rows 0 … parts - 1. Rows of another question throw ConfigError. Rows that
+  /// `is_row` rejects, such as ones damaged by an editor, count as missing. Calls `seen`, which may be empty, for every
+  /// row from here, refresh() and append(). `clears` removes what a killed writer left behind.
   void load(std::size_t parts, std::function<bool(const std::string& row)> is_row,
             std::function<void(std::size_t index, const std::string& row)> seen, bool clears);
   /// Opens the process's own file, after load().
   void open();
-  /// Reads what others have appended since.
+  /// Reads the rows that others have appended since.
   void refresh();
   bool has(std::size_t index) const { return places_.at(index).file >= 0; }
-  /// A row that has come. Nothing when it cannot be read back: somebody has changed or removed its file since.
+  /// Returns a row that is present. Nothing if it cannot be read back because its file has been changed or removed
+  /// since.
   std::optional<std::string> row(std::size_t index);
-  /// For several threads at once. Throws EnvironmentError.
+  /// Thread-safe. Throws EnvironmentError.
   void append(std::size_t index, const std::string& row);
-  /// Whether another process has written the output and removed the files.
+  /// True if another process has written the output and removed the files.
   bool is_gone() const;
-  /// Whether this process is to write the output; false when another has. Waits for one that is at it.
+  /// True if this process is to write the output, false if another has. Waits for a process that is writing it.
   bool claim() const;
-  /// All rows are in the output now.
+  /// Removes the files once all rows are in the output.
   void remove();
 
  private:
   struct Place {
-    std::int32_t file = -1;  ///< in readers_
+    std::int32_t file = -1;  ///< index into readers_
     std::uint32_t bytes = 0;
     std::uint64_t offset = 0;
   };
-  /// A file that was read: it stays open, so that its rows stay when another process removes it.
+  /// A file that has been read. It stays open, so that its rows remain available when another process removes it.
   struct Reader {
     std::filesystem::path path;
     int descriptor = -1;
@@ -94,53 +95,56 @@ class PartialRows {
   std::function<void(std::size_t index, const std::string& row)> seen_;
   std::vector<Place> places_;
   std::vector<Reader> readers_;
-  std::size_t own_reader_ = 0;  ///< of the file that open() opened
+  std::size_t own_reader_ = 0;  ///< reader of the file that open() opened
   std::mutex mutex_;
 };
 
-/// The processes that answer a command together. They share nothing but files beside the output.
+/// The processes that answer a command together. They share only files next to the output.
 struct Crew {
   int rank = 0;
   int size = 1;
-  bool shares = false;                 ///< started as one of several, even if as the only one
-  std::function<void()> meet = [] {};  ///< returns when all have called it
+  bool shares = false;                 ///< started as one of several, even if it is the only one
+  std::function<void()> meet = [] {};  ///< barrier: returns when all processes have called it
 
   bool leads() const { return rank == 0; }
 };
 
-/// The rows beside the output file; null for a process alone without one, or that writes to a device. Several need one,
-/// and throw ConfigError. The question is that of `command` with `words` about the job file.
+/// Rows next to the output file. Null for a single process that has no output file or writes to a device. Several
+/// processes require an output file, and throw ConfigError without one. The question is `command` with `words` about
+/// the job file.
 std::unique_ptr<PartialRows> rows_beside(const std::optional<std::string>& output, const nlohmann::json& job,
                                          const std::string& command, const std::vector<std::string>& words,
                                          const Crew& crew);
 
-/// A row, a JSON object on one line, for each part of some work.
+/// Work whose parts each yield a row, a JSON object on one line.
 struct SharedWork {
   std::size_t parts = 0;
   std::function<std::string(std::size_t part)> compute;
-  /// Whether a row read from a file is one of this work.
+  /// True if a row read from a file belongs to this work.
   std::function<bool(const std::string& row)> is_row;
   std::function<void(std::size_t missing)> begins;  ///< may be empty
-  /// Whether a row makes the parts after it needless; empty: none does.
+  /// True if a row makes the parts after it unnecessary. Empty: no row does.
   std::function<bool(const std::string& row)> ends;
 };
 
-/// Computes the rows that `rows` lacks, this process's part of them and then what is missing whoever's it was. Nothing
-/// when another process writes the answer; else this one writes it, of so many parts, and calls rows.remove().
+/// Computes the rows that `rows` lacks: this process's parts first, then any that are still missing. Returns nothing if
+/// another process writes the answer; otherwise this process writes it, consisting of the returned number of parts, and
+/// calls rows.remove().
 std::optional<std::size_t> answer_together(const SharedWork& work, PartialRows& rows, const Crew& crew,
                                            const ParallelFor& parallel_for, std::size_t threads);
-/// A row of an answer; computed again where its file was changed since.
+/// Returns a row of an answer, computed again if its file has changed since.
 std::string answered_row(const SharedWork& work, PartialRows& rows, std::size_t part);
 
-/// A loop over `threads` threads, which live until the loop is gone; serial for one. 0: one for each core.
+/// Returns a loop over `threads` threads, which live as long as the loop; serial for one thread. 0 means one thread per
+/// core.
 ParallelFor threaded_for(int threads);
 
-/// What --threads says, no more than `tasks` need; 0 where it is not given. Throws ConfigError.
+/// Value of --threads, at most `tasks`; 0 if it is not given. Throws ConfigError.
 int thread_count(const std::optional<int>& threads, std::size_t tasks);
 
-/// What a search has found, as a line that another process reads back to the bit. `root` is the job file.
+/// Result of a search as a line that another process reads back exactly. `root` is the job file.
 std::string write_part(const nlohmann::json& root, const SearchResult& result);
-/// Nothing where the line is none.
+/// Returns nothing if the line is not such a result.
 std::optional<SearchResult> read_part(const nlohmann::json& root, const std::string& line);
 
 }  // namespace flopcast

@@ -32,7 +32,7 @@ Layout layout_of(const nlohmann::json& root, int nodes, const nlohmann::json& se
   sized.nodes = nodes;
   sized.layout.vpp = 1;
   job["cluster"] = job_file_of(root, sized).at("cluster");
-  // Which nodes it takes of those that are free says the allocation beside it; a layout asks nothing of their links.
+  // The allocation is stored separately; the layout does not depend on the links of the nodes.
   job["cluster"].erase("network");
   job["layout"] = section;
   return read_job(job, Origins()).layout;

@@ -67,7 +67,7 @@ class ThreadPool {
       std::exception_ptr failure = run_one(index);
       lock.lock();
       if (!failure || index >= failed_) continue;
-      // Of several failures the first index counts, whoever came first.
+      // If several indices failed, the lowest counts, whichever came first.
       failed_ = index;
       failure_ = std::move(failure);
     }

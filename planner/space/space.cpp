@@ -17,13 +17,13 @@ namespace flopcast {
 
 namespace {
 
-// The keys in the order in which the enumeration fixes them; dp is known once pp is.
+// The keys in the order in which the enumeration fixes them; dp follows from pp.
 enum FixedKey : std::size_t { kTp, kCp, kPp, kEtp, kEp, kMicroBatch, kSequenceParallel, kRecompute, kZero, kFixedKeys };
 constexpr std::array<std::string_view, kFixedKeys> kKeyNames = {
     "tp", "cp", "pp", "etp", "ep", "micro_batch_size", "sequence_parallel", "recompute", "zero"};
 
-// The rules of a layout by the last key that they read, after which they can be asked. Those that read none of these
-// keys were asked of the question.
+// Rules of a layout, grouped by the last key that they read, after which they can be checked. Rules that read none of
+// these keys were checked on the question.
 class RulesByKey {
  public:
   RulesByKey() {
@@ -37,7 +37,7 @@ class RulesByKey {
     }
   }
 
-  // The first rule that the job breaks now that the key is fixed, and those before it.
+  // Returns the first rule that the job breaks once the key is fixed; rules of earlier keys are not repeated.
   const LayoutRule* broken(const Job& job, FixedKey key) const {
     const auto& rules = rules_[key];
     const auto first =
@@ -49,7 +49,8 @@ class RulesByKey {
   std::array<std::vector<const LayoutRule*>, kFixedKeys> rules_;
 };
 
-// Which schedules, chunks, sharding and splits a group may have. Depends on little of it, so groups share rows.
+// The schedules, chunks, sharding and splits that a group may have. They depend on little of the group, so groups share
+// rows.
 class MemberTable {
  public:
   struct Row {
@@ -58,7 +59,7 @@ class MemberTable {
     std::map<std::string, std::int64_t> rejected;
   };
 
-  // The job's layout has the group's axes whenever a row is asked for.
+  // Expects the job's layout to have the group's axes whenever a row is requested.
   MemberTable(Job& job, const RulesByKey& rules, const SearchSpace& space) : job_(job), rules_(rules), space_(space) {}
 
   const Row& row(const LayoutGroup& group);
@@ -87,7 +88,7 @@ class MemberTable {
   std::vector<std::vector<LayoutMember>> members_;
 };
 
-// Whether the schedule is made for more than one number of chunks.
+// True if the schedule allows more than one number of chunks.
 bool takes_other_chunks(const ScheduleInfo& info, int pipeline_ranks) {
   constexpr int kPlenty = 4;
   ScheduleRequest request;
@@ -134,13 +135,13 @@ std::vector<int> MemberTable::chunk_counts(const ScheduleInfo& info, int pipelin
   for (int chunks = 2; chunks * pipeline_ranks <= job_.model.layers; ++chunks) {
     if (space_.uneven_chunks || job_.model.layers % (chunks * pipeline_ranks) == 0) counts.push_back(chunks);
   }
-  // A schedule made for its own number of chunks is asked about it however the layers divide.
+  // The schedule's default number of chunks is always tried, whether or not it divides the layers.
   const bool has_default = std::find(counts.begin(), counts.end(), info.default_chunks) != counts.end();
   if (!has_default && info.default_chunks > 1) counts.insert(counts.begin(), info.default_chunks);
   return counts;
 }
 
-// One rank that needs no chunks: no order of its passes is faster than 1f1b's or holds less.
+// On one rank without chunks no order of the passes is faster than 1f1b or holds less.
 bool MemberTable::is_as_1f1b(const ScheduleInfo& info, int pipeline_ranks) const {
   if (pipeline_ranks > 1 || !info.uses_chunks || job_.layout.stage_layers.size() > 1) return false;
   if (!space_.vpp.empty() && std::find(space_.vpp.begin(), space_.vpp.end(), 1) == space_.vpp.end()) return false;
@@ -154,7 +155,7 @@ void MemberTable::add_schedule(std::uint16_t schedule, const LayoutGroup& group,
   const auto listed = static_cast<int>(job_.layout.stage_layers.size());
   for (const int chunks : chunk_counts(*choice.info, group.pp)) {
     if (listed > 0 && group.pp * chunks != listed) {
-      ++row.rejected["stage_layers has another number of stages"];
+      ++row.rejected["stage_layers does not match the number of stages"];
       continue;
     }
     if (group.pp * chunks > job_.model.layers) {
@@ -169,7 +170,7 @@ void MemberTable::add_schedule(std::uint16_t schedule, const LayoutGroup& group,
     for (const ScheduleNumber& number : schedule_numbers()) request.*number.request = job_.layout.*number.layout;
     if (choice.info->asynchronous) request.accumulation = choice.info->weights.accumulation(request);
     if (refuse_request(*choice.info, request)) {
-      ++row.rejected[fmt::format("{} does not take these ranks, microbatches and chunks", choice.text)];
+      ++row.rejected[fmt::format("{} does not support these ranks, microbatches and chunks", choice.text)];
       continue;
     }
     add_chunks(schedule, chunks, group, row);
@@ -177,7 +178,7 @@ void MemberTable::add_schedule(std::uint16_t schedule, const LayoutGroup& group,
 }
 
 std::vector<int> MemberTable::shardings(const LayoutGroup& group, Row& row) {
-  // A form of data parallelism that is not ddp decides the sharding itself.
+  // Forms of data parallelism other than ddp decide the sharding.
   const bool chosen = job_.layout.data_parallel == DataParallel::kDdp;
   const bool open = chosen && space_.zero.empty();
   const int decided = job_.layout.zero;
@@ -249,9 +250,9 @@ class Enumeration {
   }
 
  private:
-  // Beyond any step in use; a schedule of many more takes seconds to make.
+  // Larger than any step in use; schedules of many more microbatches take seconds to generate.
   static constexpr int kMostMicrobatches = 16'384;
-  static constexpr const char* kUnevenDevices = "tp cp pp do not divide the devices";
+  static constexpr const char* kUnevenDevices = "tp · cp · pp does not divide the number of devices";
 
   static std::vector<int> chosen(const std::vector<int>& given, const std::vector<int>& all) {
     return given.empty() ? all : given;
@@ -259,7 +260,7 @@ class Enumeration {
 
   void reject(const std::string& reason, std::int64_t count = 1) { rejected_[reason] += count; }
 
-  // True where the layout so far breaks a rule now that the key is fixed; that is counted.
+  // Returns true and counts the layout if it breaks a rule now that the key is fixed.
   bool breaks_rule(FixedKey key) {
     const LayoutRule* rule = rules_.broken(job_, key);
     if (rule != nullptr) reject(std::string(rule->sentence));
@@ -295,13 +296,13 @@ class Enumeration {
       const bool other =
           !space_.dp.empty() && std::find(space_.dp.begin(), space_.dp.end(), group.dp) == space_.dp.end();
       if (other) {
-        reject("tp cp pp leave over another dp than asked for");
+        reject("tp · cp · pp does not leave the requested dp");
       } else if (breaks_rule(kPp)) {
         continue;
       } else if (pp > job_.model.layers) {
         reject("more stages than layers");
       } else if (job_.layout.global_batch_size % group.dp != 0) {
-        reject("the batch is no multiple of dp");
+        reject("the batch is not a multiple of dp");
       } else {
         add_experts(group);
       }
@@ -363,7 +364,7 @@ class Enumeration {
     }
   }
 
-  Job job_;  // its layout has the keys that are fixed so far
+  Job job_;  // its layout has the keys fixed so far
   const std::optional<int> own_etp_;
   const SearchSpace& space_;
   const RulesByKey rules_;
@@ -418,7 +419,8 @@ std::vector<SplitRule> all_splits() {
 
 namespace {
 
-// The ends hold fewer than an even share; even_stage_layers spreads the rest over the inner stages.
+// The first and last stage hold fewer layers than an even share; even_stage_layers spreads the rest over the inner
+// stages.
 std::vector<int> lighter_ends(const SplitRule& split, int layers, int stages) {
   const int share = layers / stages;
   const int first = share - split.fewer_first;

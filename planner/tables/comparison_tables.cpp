@@ -22,13 +22,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Sums of terms in another order differ in their last digits: a picosecond is nothing.
+// Sums taken in different orders differ in their last digits, so differences below 10 ps are shown as 0.
 std::string seconds_text(double seconds) {
   constexpr double kNothing = 1e-11;
   return fmt::format("{:.4g}", std::abs(seconds) < kNothing ? 0.0 : seconds);
 }
 
-// "tp=4 is 1.05 ± 0.01 times faster than job": the interval of what the two spend differently.
+// "tp=4 is 1.05 ± 0.01 times faster than job": the interval covers only what the two spend differently.
 std::optional<std::string> faster_text(const ComparedLayout& a, const ComparedLayout& b) {
   const bool second_wins = b.result.iteration.time_s < a.result.iteration.time_s;
   const ComparedLayout& winner = second_wins ? b : a;
@@ -36,17 +36,17 @@ std::optional<std::string> faster_text(const ComparedLayout& a, const ComparedLa
   const std::optional<TimeRatio> times = compare_times(winner.result, loser.result);
   constexpr double kSame = 0.0005;
   const double ratio = loser.result.iteration.time_s / winner.result.iteration.time_s;
-  if (ratio < 1.0 + kSame) return fmt::format("{} and {} take as long", a.name, b.name);
+  if (ratio < 1.0 + kSame) return fmt::format("{} and {} take equally long", a.name, b.name);
   if (!times) return fmt::format("{} is {:.2f} times faster than {}", winner.name, ratio, loser.name);
   std::string text = fmt::format("{} is {:.2f} ± {:.2f} times faster than {}", winner.name, times->ratio,
                                  times->half_width, loser.name);
-  if (times->ratio - times->half_width < 1.0) text += ": the forecast cannot tell them apart";
+  if (times->ratio - times->half_width < 1.0) text += ": too close for the forecast to separate them";
   return text;
 }
 
 Table terms_table(const std::vector<ComparedLayout>& layouts) {
   Table table;
-  table.columns = {text_column("seconds a step", "term")};
+  table.columns = {text_column("seconds per step", "term")};
   for (std::size_t index = 0; index < layouts.size(); ++index) {
     table.columns.push_back(number_column(layouts[index].name, fmt::format("layout_{}", index + 1)));
     if (index > 0) table.columns.push_back(number_column("change", fmt::format("delta_{}", index + 1)));
@@ -100,12 +100,12 @@ Table summary_table(const std::vector<ComparedLayout>& layouts) {
 
 Table runs_table(const std::vector<ComparedLayout>& layouts) {
   Table table;
-  table.columns = {text_column("run of months", "layout"),
+  table.columns = {text_column("whole run", "layout"),
                    number_column("days"),
                    number_column("from"),
                    number_column("to"),
                    number_column("goodput %"),
-                   number_column("interruptions a day")};
+                   number_column("interruptions per day", "interruptions_a_day")};
   for (const ComparedLayout& layout : layouts) {
     if (!layout.result.run) continue;
     const RunResult& run = *layout.result.run;
@@ -113,7 +113,7 @@ Table runs_table(const std::vector<ComparedLayout>& layouts) {
                           fmt::format("{:.4g}", run.days.p95), fmt::format("{:.1f}", 100 * run.goodput.p50),
                           fmt::format("{:.3g}", run.interruptions_per_day)});
   }
-  table.notes.emplace_back("days: median, and from the 5th to the 95th percentile of the runs drawn");
+  table.notes.emplace_back("days: median, and 5th to 95th percentile, of the simulated runs");
   return table;
 }
 
@@ -133,7 +133,7 @@ Table strategies_table(const nlohmann::json& job_file, const Origins& origins, c
     if (open.contains("layout") && open["layout"].is_object()) open["layout"].erase(axis);
   }
   const PlanQuestion question = read_question(open, origins);
-  Table table = {.title = "the fastest layout of each strategy",
+  Table table = {.title = "fastest layout of each strategy",
                  .columns = {text_column("strategy"), text_column("layout"), number_column("step s"),
                              number_column("MFU %"), number_column("exposed communication %", "exposed_percent"),
                              number_column("GB sent per GPU", "gb_sent"), number_column("peak GiB"),
@@ -141,7 +141,8 @@ Table strategies_table(const nlohmann::json& job_file, const Origins& origins, c
   double whole_gib = 0.0;
   for (const StrategyAnswer& answer : compare_strategies(question.job, question.space, parallel_for)) {
     if (!answer.planned) {
-      table.rows.push_back({answer.strategy.name, "none divides model, batch and GPUs", "", "", "", "", "", "", ""});
+      table.rows.push_back(
+          {answer.strategy.name, "no layout divides model, batch and GPUs", "", "", "", "", "", "", ""});
       continue;
     }
     const Result result = forecast(read_job(job_file_of(open, *answer.planned), Origins()), read_file).result;
@@ -159,33 +160,34 @@ Table strategies_table(const nlohmann::json& job_file, const Origins& origins, c
                           fmt::format("{:.1f}", result.memory.peak_gib), answer.fits ? "yes" : "no",
                           fmt::format("{:.0f}", 100 * (1 - result.memory.peak_gib / whole_gib))});
   }
-  table.notes = {"memory saved beside the first strategy that any layout of the job has"};
+  table.notes = {"memory saved relative to the first strategy with a layout"};
   return table;
 }
 
 namespace {
 
-// What has no row, and why.
+// Explains which optimizations have no row.
 std::vector<std::string> optimization_notes(const Job& job) {
   std::vector<std::string> notes;
   if (job.cluster.host_bandwidth.value() <= 0.0) {
-    notes.emplace_back("Gloo and MPI go through host memory: cluster.host_bandwidth is not given");
+    notes.emplace_back("Gloo and MPI omitted: they copy through host memory, and cluster.host_bandwidth is not set");
   }
   if (job.layout.weight_shards() <= 1) {
-    notes.emplace_back("preallocated gather buffers: this job gathers no sharded weights");
+    notes.emplace_back("preallocated gather buffers omitted: this job does not gather sharded weights");
   } else if (job.training.stack.gather_allocation.value() <= 0.0) {
-    notes.push_back(fmt::format(
-        "preallocated gather buffers: {} keeps them; a stack that does not has a gather_allocation, measured",
-        job.training.stack.name));
+    notes.push_back(
+        fmt::format("preallocated gather buffers omitted: {} already keeps them; stacks that allocate need a measured "
+                    "gather_allocation",
+                    job.training.stack.name));
   }
-  notes.emplace_back("times are of the job's batch: what changes the batch is scaled to it");
+  notes.emplace_back("times are per batch of the job; optimizations that change the batch are scaled to it");
   return notes;
 }
 
 }  // namespace
 
 Table optimizations_table(const Job& job, const ReadFile& read_file) {
-  Table table = {.title = "what each buys on this job",
+  Table table = {.title = "gain of each optimization on this job",
                  .columns = {text_column("optimization"), text_column("what changes", "changes"),
                              number_column("step s without", "without_s"), number_column("with", "with_s"),
                              number_column("step faster %", "faster_percent"),
@@ -194,7 +196,7 @@ Table optimizations_table(const Job& job, const ReadFile& read_file) {
   for (const Optimization& one : optimizations_of(job)) {
     const Result without = forecast(one.without, read_file).result;
     const Result with = forecast(one.with, read_file).result;
-    // Per sample: accumulation changes how many a step has.
+    // Scaled per sample: accumulation changes the number of samples in a step.
     const double before = one.without.layout.global_batch_size;
     const double scale = one.with.layout.global_batch_size / before;
     const double without_s = without.iteration.time_s * scale;
@@ -214,13 +216,13 @@ namespace {
 struct GapTerm {
   std::string name;
   double forecast_s = 0.0;
-  double gap_s = 0.0;  // its part, were every term off by the same factor
-  // How many times its forecast the term would take if it made the whole gap; nothing when it would be less than none.
+  double gap_s = 0.0;  // share of the gap if every term were off by the same factor
+  // Factor by which the term would exceed its forecast if it caused the whole gap; nothing if that were negative.
   std::optional<double> alone;
-  std::string check;  // what to look at
+  std::string check;  // where to look
 };
 
-// Steps this uneven are a finding of their own.
+// A spread this wide is reported as a separate finding.
 constexpr double kWideSpread = 0.05;
 
 std::vector<std::string> notes_of(double gap, const MeasuredStep& measured) {
@@ -230,19 +232,20 @@ std::vector<std::string> notes_of(double gap, const MeasuredStep& measured) {
                                 measured.p5_s, measured.p95_s));
     if (measured.p95_s - measured.p5_s > kWideSpread * measured.median_s) {
       notes.emplace_back(
-          "steps differ: look at data loading, checkpoints and slow devices first (simulate --straggler)");
+          "step times vary: check data loading, checkpoints and slow devices first (simulate --straggler)");
     }
   }
   notes.emplace_back(
-      "of the gap: as if every term were off by the same factor; alone: how many times its forecast a term would take "
-      "if it made the whole gap");
+      "gap s: share of the gap if every term is off by the same factor; alone: measured over forecast time of the term "
+      "if it alone caused the gap");
   if (gap < 0.0)
-    notes.emplace_back("faster than forecast: check that both do the same work (sequence length, recompute)");
-  notes.emplace_back("flopcast run, or a trace read by calibrate, measures the terms one by one");
+    notes.emplace_back(
+        "the run is faster than its forecast: check that both do the same work (sequence length, recompute)");
+  notes.emplace_back("to measure each term, use flopcast run or calibrate on a trace");
   return notes;
 }
 
-// Largest first. The parts sum to the gap.
+// Sorted by time, largest first. The parts sum to the gap.
 std::vector<GapTerm> gap_terms(const Result& forecast, double measured_s) {
   const double time_s = forecast.iteration.time_s;
   const double gap = measured_s - time_s;
@@ -269,12 +272,12 @@ Table gap_table(const Result& forecast, const MeasuredStep& measured) {
   table.columns = {text_column("term"),
                    number_column("forecast s"),
                    number_column("share %"),
-                   number_column("of the gap s", "gap_s"),
+                   number_column("gap s", "gap_s"),
                    {"alone", Align::kRight, "alone", false},
                    text_column("what to check", "check")};
   for (const GapTerm& term : gap_terms(forecast, measured.median_s)) {
     constexpr double kMostTimes = 100.0;
-    std::string alone = "cannot";
+    std::string alone = "impossible";
     if (term.alone) alone = *term.alone > kMostTimes ? "> 100 x" : fmt::format("{:.2f} x", *term.alone);
     table.rows.push_back({term.name, fmt::format("{:.4g}", term.forecast_s),
                           fmt::format("{:.1f}", 100.0 * term.forecast_s / time_s), fmt::format("{:.4g}", term.gap_s),
@@ -317,29 +320,30 @@ std::vector<Change> changes_of(const Layout& layout) {
   };
   const int gbs = layout.global_batch_size;
   const int mbs = layout.micro_batch_size;
-  add(fmt::format("twice the batch, {} sequences a step", 2 * gbs),
+  add(fmt::format("twice the batch, {} sequences per step", 2 * gbs),
       [gbs](Layout& other) { other.global_batch_size = 2 * gbs; });
   add(fmt::format("microbatches of {} sequences", 2 * mbs), [mbs](Layout& other) { other.micro_batch_size = 2 * mbs; });
   if (mbs % 2 == 0) {
-    add(fmt::format("microbatches of {}", mbs / 2), [mbs](Layout& other) { other.micro_batch_size = mbs / 2; });
+    add(fmt::format("microbatches of {} sequences", mbs / 2),
+        [mbs](Layout& other) { other.micro_batch_size = mbs / 2; });
   }
   if (!layout.recompute_modules && !layout.recompute_layers) {
     for (const Recompute kind : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
       if (kind == layout.recompute) continue;
-      add(fmt::format("recomputation {}", name_of(kind)), [kind](Layout& other) { other.recompute = kind; });
+      add(fmt::format("recompute {}", name_of(kind)), [kind](Layout& other) { other.recompute = kind; });
     }
   }
   if (layout.schedule == "1f1b") {
-    add("2 chunks a rank, interleaved", [](Layout& other) {
+    add("2 chunks per rank, interleaved", [](Layout& other) {
       other.schedule = "interleaved";
       other.vpp = 2;
     });
   } else if (layout.schedule == "interleaved" && layout.vpp) {
     const int chunks = 2 * *layout.vpp;
-    add(fmt::format("{} chunks a rank", chunks), [chunks](Layout& other) { other.vpp = chunks; });
+    add(fmt::format("{} chunks per rank", chunks), [chunks](Layout& other) { other.vpp = chunks; });
   }
   if (layout.zero == 0 && layout.replicas() > 1 && layout.data_parallel == DataParallel::kDdp) {
-    add("optimizer state sharded over replicas, ZeRO 1", [](Layout& other) { other.zero = 1; });
+    add("optimizer state sharded over replicas (ZeRO 1)", [](Layout& other) { other.zero = 1; });
   }
   if (!layout.sequence_parallel && layout.tp > 1) {
     add("sequence parallelism", [](Layout& other) { other.sequence_parallel = true; });
@@ -359,7 +363,7 @@ std::vector<Change> changes_of(const Layout& layout) {
   return changes;
 }
 
-// Nothing where there is no such job.
+// Returns nothing if the change does not give a valid job.
 std::optional<Result> changed(Job job, const Change& change, const ReadFile& read_file) {
   change.make(job.layout);
   try {
@@ -376,20 +380,20 @@ std::string largest_loss(const Result& result) {
     if (largest == nullptr || term.seconds(result) > largest->seconds(result)) largest = &term;
   }
   const double step = result.iteration.time_s;
-  return fmt::format("{:.1f} % of the step is compute; the most of the rest is {}: {:.1f} % ({}).",
+  return fmt::format("{:.1f} % of the step is compute; the largest other part is {}: {:.1f} % ({}).",
                      100.0 * result.breakdown.compute_s / step, largest->name, 100.0 * largest->seconds(result) / step,
                      largest->what);
 }
 
 struct Tried {
   std::string name;
-  double gain = 0.0;  ///< samples a second
+  double gain = 0.0;  ///< relative, in samples per second
   Result result;
 };
 
 constexpr double kWorthwhile = 0.01;
 
-// Those that fit first, then the fastest.
+// Sorted: layouts that fit first, then by speed.
 std::vector<Tried> changes_that_help(const Forecast& forecast, const ReadFile& read_file) {
   const Result& now = forecast.result;
   const Job& job = forecast.step.job;
@@ -415,11 +419,11 @@ std::vector<std::string> what_fits(const Forecast& forecast, const ReadFile& rea
   std::vector<std::string> lines;
   for (const Tried& one : changes_that_help(forecast, read_file)) {
     if (lines.size() == kMostTold) break;
-    lines.push_back(fmt::format("{} fits: {:.1f} of {:.1f} GiB, {:.0f} % {} samples a second", one.name,
+    lines.push_back(fmt::format("{} fits: {:.1f} of {:.1f} GiB, {:.0f} % {} samples per second", one.name,
                                 one.result.memory.shown_gib, one.result.memory.capacity_gib, 100.0 * std::abs(one.gain),
                                 one.gain >= 0.0 ? "more" : "fewer"));
   }
-  if (lines.empty()) lines.emplace_back("no single change fits; see: flopcast plan, which searches all layouts");
+  if (lines.empty()) lines.emplace_back("no single change tried makes it fit; flopcast plan searches all layouts");
   return lines;
 }
 
@@ -429,10 +433,10 @@ std::vector<std::string> advice_on(const Forecast& forecast, const ReadFile& rea
   const std::vector<Tried> tried = changes_that_help(forecast, read_file);
   std::vector<std::string> lines = {largest_loss(now)};
   if (!now.memory.fits) {
-    lines.push_back(
-        fmt::format("It needs {:.1f} GiB and has {:.1f} GiB{}", now.memory.shown_gib, now.memory.capacity_gib,
-                    tried.empty() ? "; no single change tried makes it fit: flopcast plan searches all layouts."
-                                  : ". What makes it fit:"));
+    lines.push_back(fmt::format(
+        "The job needs {:.1f} GiB, but a GPU has {:.1f} GiB{}", now.memory.shown_gib, now.memory.capacity_gib,
+        tried.empty() ? "; no single change tried makes it fit: flopcast plan searches all layouts."
+                      : ". Changes that make it fit:"));
   }
   for (const Tried& one : tried) {
     if (lines.size() > kMostTold) break;
@@ -443,10 +447,10 @@ std::vector<std::string> advice_on(const Forecast& forecast, const ReadFile& rea
                            100.0 * now.bubble.fraction);
     }
     const std::string needs = fmt::format("{:.1f} of {:.1f} GiB", memory.shown_gib, memory.capacity_gib);
-    lines.push_back(fmt::format("{}: {:.1f} % {} samples a second{}, {}{}.", one.name, 100.0 * std::abs(one.gain),
+    lines.push_back(fmt::format("{}: {:.1f} % {} samples per second{}, {}{}.", one.name, 100.0 * std::abs(one.gain),
                                 one.gain >= 0.0 ? "more" : "fewer", bubble, memory.fits ? "" : "but it needs ", needs));
   }
-  if (now.memory.fits && tried.empty()) lines.emplace_back("None of the single changes tried gives 1 % or more.");
+  if (now.memory.fits && tried.empty()) lines.emplace_back("None of the single changes tried gains 1 % or more.");
   return lines;
 }
 

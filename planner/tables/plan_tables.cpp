@@ -65,7 +65,7 @@ Json entries_json(const PlanAnswer& answer, const std::vector<PlanEntry>& entrie
   return list;
 }
 
-// kWh of the run, or kJ of a step where its length is not known.
+// In kWh for the run, or in kJ for a step if the run's length is unknown.
 double energy(const PlanAnswer& answer, const PlanEntry& entry) {
   if (const std::optional<RunLength> length = length_of(answer, entry)) return *length->energy_kwh;
   constexpr double kJoulesPerKilojoule = 1e3;
@@ -73,7 +73,7 @@ double energy(const PlanAnswer& answer, const PlanEntry& entry) {
          *device_watts(entry.forecast.step.job.cluster) / kJoulesPerKilojoule;
 }
 
-// The axes of a layout as tables list them: experts' ranks where the model has experts.
+// The axes that tables list: expert parallelism only if the model has experts.
 std::vector<Axis> listed_axes(const Job& job) {
   if (!job.model.experts) return {Axis::kTensor, Axis::kContext, Axis::kPipeline, Axis::kData};
   return {Axis::kTensor, Axis::kExpert, Axis::kContext, Axis::kPipeline, Axis::kData};
@@ -134,7 +134,7 @@ Table layouts_table(const PlanAnswer& answer, const std::vector<PlanEntry>& entr
   table.columns.push_back(number_column("bubble %"));
   table.columns.push_back(number_column("exposed %", "exposed_communication_percent"));
   table.columns.push_back(number_column("peak GiB"));
-  table.columns.push_back(number_column("of limit %", "memory_percent"));
+  table.columns.push_back(number_column("memory %", "memory_percent"));
   table.columns.push_back(text_column("fits"));
   if (const std::optional<RunLength> length = length_of(answer, answer.ranked.front())) {
     table.columns.push_back(number_column("days"));
@@ -142,7 +142,7 @@ Table layouts_table(const PlanAnswer& answer, const std::vector<PlanEntry>& entr
   }
   if (answer.options.search.objective == Objective::kEnergy) {
     table.columns.push_back(job.training.tokens ? number_column("kWh", "energy_kwh")
-                                                : number_column("kJ a step", "step_energy_kj"));
+                                                : number_column("kJ per step", "step_energy_kj"));
   }
   for (std::size_t index = 0; index < entries.size(); ++index) {
     table.rows.push_back(row_of(answer, entries[index], index + 1, axes));
@@ -164,16 +164,17 @@ bool is_another_kind(const Layout& a, const Layout& b) {
          a.recompute != b.recompute;
 }
 
-// Where no term of the step differs by enough to be named.
+// The reason if no term of the step differs by enough to be named.
 std::string small_reason(const PlannedLayout& best, const PlannedLayout& other) {
   if (best.devices != other.devices) return fmt::format("{} GPUs instead of {}", best.devices, other.devices);
   if (best.time_s < other.time_s) {
-    return fmt::format("{:.2g} % faster, no term by itself", 100.0 * (other.time_s / best.time_s - 1.0));
+    return fmt::format("{:.2g} % faster in total, no single term stands out",
+                       100.0 * (other.time_s / best.time_s - 1.0));
   }
-  return best.memory_share < other.memory_share ? "less memory" : "it is simpler";
+  return best.memory_share < other.memory_share ? "less memory" : "simpler layout";
 }
 
-// Against the best layout of another kind, not against the same one with another microbatch.
+// Compares with the best layout of another kind, not with the same layout and another microbatch.
 std::vector<std::string> why(const PlanAnswer& answer) {
   const PlanEntry& best = answer.ranked.front();
   for (std::size_t index = 1; index < answer.ranked.size(); ++index) {
@@ -181,10 +182,10 @@ std::vector<std::string> why(const PlanAnswer& answer) {
     if (!is_another_kind(best.planned.layout, other.planned.layout)) continue;
     constexpr double kWorthNaming = 0.001;
     const Reasons reasons = reasons_for(best.forecast.result, other.forecast.result, kWorthNaming);
-    std::string text = fmt::format("why 1 and not {}: ", index + 1);
+    std::string text = fmt::format("why 1 beats {}: ", index + 1);
     text +=
-        reasons.in_favour.empty() ? small_reason(best.planned, other.planned) : "it saves " + listed(reasons.in_favour);
-    if (!reasons.against.empty()) text += "; it pays " + listed(reasons.against);
+        reasons.in_favour.empty() ? small_reason(best.planned, other.planned) : "saves " + listed(reasons.in_favour);
+    if (!reasons.against.empty()) text += "; costs " + listed(reasons.against);
     return {text};
   }
   return {};
@@ -209,7 +210,7 @@ std::string places_text(const std::vector<int>& places, std::size_t most) {
 
 namespace {
 
-// Which rows the forecast cannot tell apart, and what choosing the best of many is worth.
+// Lists the rows that the forecast cannot separate, and the optimism from picking the best of many.
 std::vector<std::string> certainty_notes(const PlanAnswer& answer) {
   std::vector<const Result*> results;
   for (const PlanEntry& entry : answer.ranked) results.push_back(&entry.forecast.result);
@@ -220,16 +221,16 @@ std::vector<std::string> certainty_notes(const PlanAnswer& answer) {
     if (certainty->alike[row]) rows += fmt::format("{}{}", rows.empty() ? "" : ", ", row + 1);
   }
   std::vector<std::string> notes;
-  // The spread of neighbours' errors is an estimate itself: nothing is certain.
+  // The spread of neighbouring rows' errors is itself an estimate, so the probability is capped.
   constexpr double kSurest = 0.99;
   const std::string chance =
       certainty->first_is_best > kSurest ? "more than 99 %" : fmt::format("{:.0f} %", 100.0 * certainty->first_is_best);
   notes.push_back(fmt::format("1 is the fastest of these with {} probability{}", chance,
-                              rows.empty() ? "" : fmt::format("; the forecast cannot tell it from {}", rows)));
+                              rows.empty() ? "" : fmt::format("; too close to separate from {}", rows)));
   constexpr double kWorthSaying = 0.001;
   if (certainty->optimism > kWorthSaying) {
-    notes.push_back(
-        fmt::format("the best of many forecasts is a lucky one: expect {:.1f} % more", 100.0 * certainty->optimism));
+    notes.push_back(fmt::format("picking the best of many forecasts is optimistic: expect {:.1f} % more time",
+                                100.0 * certainty->optimism));
   }
   return notes;
 }
@@ -249,28 +250,28 @@ std::vector<std::string> run_notes(const PlanAnswer& answer) {
   const std::optional<RunLength> length = length_of(answer, best);
   if (!length || !length->goodput) return {};
   const Goodput& goodput = *length->goodput;
-  return {
-      fmt::format("days count interruptions: {:.2g} failures a day on {} GPUs, a checkpoint every {:.0f} min, {:.1f} % "
-                  "of the time trains",
-                  goodput.failures_per_day, best.planned.devices, goodput.interval_s / 60.0, 100.0 * goodput.fraction)};
+  return {fmt::format(
+      "days include interruptions: {:.2g} failures per day on {} GPUs, a checkpoint every {:.0f} min, {:.1f} % "
+      "of the time spent training",
+      goodput.failures_per_day, best.planned.devices, goodput.interval_s / 60.0, 100.0 * goodput.fraction)};
 }
 
-// What an objective is taken as where the table shows no column of it.
+// Explains how an objective is measured if the table has no column for it.
 std::optional<std::string> objective_note(const PlanAnswer& answer) {
   const Job& job = answer.ranked.front().forecast.step.job;
   const Objective objective = answer.options.search.objective;
   if (objective == Objective::kEnergy) {
     return fmt::format(
-        "energy is that of the GPUs, {:.0f} W of the datasheet each, busy or waiting: an upper estimate without hosts, "
+        "energy covers the GPUs at {:.0f} W each (datasheet), busy or waiting: an upper estimate without hosts, "
         "network and cooling",
         *device_watts(job.cluster));
   }
   const bool priced = job.training.tokens && job.training.price_per_gpu_hour;
   if (objective != Objective::kCost || priced) return std::nullopt;
-  return "cost is that of the GPU time; --tokens and --price give it in dollars";
+  return "cost is proportional to GPU time; give --tokens and --price for dollars";
 }
 
-// Days and cost as the table below has them.
+// Uses the days and cost that the table below shows.
 Result with_interruptions(const PlanAnswer& answer, const PlanEntry& entry) {
   Result result = entry.forecast.result;
   const std::optional<RunLength> length = length_of(answer, entry);
@@ -356,8 +357,8 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
   const std::string described = describe_job(answer.ranked.front().forecast.step.job);
   const Job& best_job = answer.ranked.front().forecast.step.job;
   ranked.title = fmt::format(
-      "{}\n{}\ngbs {} sequences of {} tokens, {}, {}\n{} layouts: {} rejected, {} no better than those found by their "
-      "bounds, {} simulated",
+      "{}\n{}\ngbs {} sequences of {} tokens, {}, {}\n{} layouts: {} rejected, {} ruled out by bounds, "
+      "{} simulated",
       answer_line(with_interruptions(answer, answer.ranked.front())), described.substr(0, described.find('\n')),
       best_job.layout.global_batch_size, best_job.training.sequence_length, name_of(best_job.training.precision),
       best_job.training.stack.name, grouped(space.enumerated), grouped(rejected), grouped(space.pruned),
@@ -367,7 +368,7 @@ std::vector<Table> plan_tables(const PlanAnswer& answer) {
   const MemoryResult& memory = best.forecast.result.memory;
   if (const auto& allocation = answer.ranked.front().planned.allocation) {
     constexpr std::size_t kMostRanges = 8;
-    ranked.notes.push_back(fmt::format("1 takes nodes {} of the fabric ({})",
+    ranked.notes.push_back(fmt::format("1 uses nodes {} of the fabric ({})",
                                        places_text(allocation->nodes, kMostRanges), allocation->name));
   }
   ranked.notes.push_back(fmt::format("the best leaves {:.1f} GiB of {:.0f} GiB free on its fullest GPU",

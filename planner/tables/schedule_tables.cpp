@@ -24,7 +24,7 @@ static_assert(kTicksPerUnit % kDecimalsPerUnit == 0);
 
 [[noreturn]] void refuse(const std::string& flag, const std::string& problem) {
   throw ConfigError(
-      {flag, problem, "", "expected a time without unit, such as 10 or 2.5: not negative, at most six decimals"});
+      {flag, problem, "", "give a time without a unit, such as 10 or 2.5: not negative, at most six decimals"});
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ Ticks parse_time(const std::string& flag, std::string_view text) {
     return std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
   };
   const bool is_number = all_digits(whole) && all_digits(decimals) && !(whole.empty() && decimals.empty());
-  if (!is_number) refuse(flag, fmt::format("\"{}\" is not a time without unit", text));
+  if (!is_number) refuse(flag, fmt::format("\"{}\" is not a plain number", text));
   if (decimals.size() > kDecimals) refuse(flag, fmt::format("\"{}\" has more than six decimals", text));
   constexpr Ticks kTicksPerDecimal = kTicksPerUnit / kDecimalsPerUnit;
   constexpr Ticks kLargest = std::numeric_limits<Ticks>::max() / kTicksPerDecimal;
@@ -154,7 +154,7 @@ std::string title_of(const ScheduleComparison& comparison) {
 std::string figure_text(double value) {
   return fmt::format("{:.6g}", value);
 }
-// "4 … 1" when the ranks differ, with the first and the last rank's value.
+// "4 … 1", first and last rank's value, if the ranks differ.
 std::string over_ranks(const std::vector<int>& values) {
   const bool same = std::all_of(values.begin(), values.end(), [&](int value) { return value == values.front(); });
   return same ? fmt::format("{}", values.front()) : fmt::format("{} … {}", values.front(), values.back());
@@ -175,21 +175,22 @@ bool is_asynchronous(const ComparedSchedule& schedule) {
 }
 
 std::string updates_of(const ComparedSchedule& schedule) {
-  if (!is_asynchronous(schedule)) return "once a step, after its last microbatch: gradient accumulation, nothing stale";
+  if (!is_asynchronous(schedule))
+    return "once per step, after its last microbatch: gradient accumulation, no staleness";
   const int every = schedule.info->weights.accumulation(schedule.request);
   std::string text = every == 1 ? "after every microbatch" : fmt::format("after every {} microbatches", every);
   switch (schedule.info->weight_policy(schedule.request)) {
     case WeightPolicy::kStashed:
-      text += "; both passes use the weights that the forward found";
+      text += "; both passes use the weights of the forward pass";
       break;
     case WeightPolicy::kVerticalSync:
-      text += "; all stages use the weights that the first stage found";
+      text += "; all stages use the weights that the first stage used";
       break;
     case WeightPolicy::kDoubleBuffered:
-      text += "; both passes use the weights of one update before";
+      text += "; both passes use the weights before the latest update";
       break;
     case WeightPolicy::kNewest:
-      text += "; each pass uses the newest weights, so the two differ";
+      text += "; each pass uses the newest weights, so the two passes differ";
       break;
     case WeightPolicy::kFlushed:
       break;
@@ -200,7 +201,7 @@ std::string updates_of(const ComparedSchedule& schedule) {
 std::string bubble_of(const ComparedSchedule& schedule) {
   const ScheduleFigures& figures = schedule.figures;
   if (!figures.steady_idle) return fmt::format("{:.3f} of every step", figures.bubble_fraction);
-  return fmt::format("{:.3f} once full; {:.3f} of a run of {} microbatches", *figures.steady_idle,
+  return fmt::format("{:.3f} once the pipeline is full; {:.3f} for a run of {} microbatches", *figures.steady_idle,
                      figures.bubble_fraction, schedule.request.microbatches);
 }
 
@@ -227,8 +228,8 @@ Table figures_table(const ScheduleComparison& comparison, Format format) {
       table.notes.push_back(fmt::format("{}: closed form: {}", schedule.name, figures.closed_form_note));
     }
     if (figures.steady_period && figures.steady_idle) {
-      table.notes.push_back(fmt::format("{}: once full, a microbatch every {}, idle share {:.4f}", schedule.name,
-                                        in_units(*figures.steady_period), *figures.steady_idle));
+      table.notes.push_back(fmt::format("{}: once the pipeline is full: a microbatch every {}, idle share {:.4f}",
+                                        schedule.name, in_units(*figures.steady_period), *figures.steady_idle));
     }
   }
   if (with_reasons) {
@@ -240,14 +241,15 @@ Table figures_table(const ScheduleComparison& comparison, Format format) {
     }
   }
   const std::vector<std::string> legend = {
-      "bubble fraction: idle share of all ranks, waiting for transfers too; bubble ratio: makespan over the busiest "
-      "rank's work, less 1",
-      "activations, in microbatches, weights and staleness: of the rank with most"};
+      "bubble fraction: idle share of all ranks, including waits for transfers; bubble ratio: makespan over the "
+      "busiest "
+      "rank's work, minus 1",
+      "activations (in microbatches), weights and staleness: maximum over ranks"};
   table.notes.insert(table.notes.begin(), legend.begin(), legend.end());
   const bool any_steady = std::any_of(comparison.schedules.begin(), comparison.schedules.end(), is_asynchronous);
   if (any_steady) {
     table.notes.insert(table.notes.begin() + static_cast<std::ptrdiff_t>(legend.size()),
-                       "weights and staleness of asynchronous schedules are those once the pipeline is full");
+                       "weights and staleness of asynchronous schedules hold once the pipeline is full");
   }
   return table;
 }
@@ -285,8 +287,8 @@ Table semantics_table(const ScheduleComparison& comparison, Format format) {
 }
 
 Table memory_table(const ScheduleComparison& comparison) {
-  Table table = {.title = fmt::format("with activations of {} microbatch{} on a rank, of {}", *comparison.memory,
-                                      *comparison.memory == 1 ? "" : "es", comparison.microbatches),
+  Table table = {.title = fmt::format("memory for the activations of {} microbatch{} per rank; {} in the step",
+                                      *comparison.memory, *comparison.memory == 1 ? "" : "es", comparison.microbatches),
                  .columns = {text_column("schedule"), number_column("microbatches that fit", "microbatches"),
                              text_column("more would fit", "unlimited"), number_column("bubble fraction")}};
   for (const ComparedSchedule& schedule : comparison.schedules) {
@@ -296,18 +298,18 @@ Table memory_table(const ScheduleComparison& comparison) {
                           fit.microbatches == 0 ? "" : fmt::format("{:.4f}", fit.bubble_fraction)});
   }
   table.notes = {
-      "microbatches that fit: the most between two updates of which no rank holds more activations than that at once;",
-      "1 is what one microbatch leaves on one rank. The bubble is that of a step of so many microbatches"};
+      "microbatches that fit: the most between two updates such that no rank exceeds this memory;",
+      "unit: activations of one microbatch on one rank. The bubble is that of a step with this number of microbatches"};
   const bool any_file = std::any_of(comparison.schedules.begin(), comparison.schedules.end(),
                                     [](const ComparedSchedule& schedule) { return schedule.info == nullptr; });
-  if (any_file) table.notes.emplace_back("the microbatches of a file are fixed: all fit, or none");
+  if (any_file) table.notes.emplace_back("the microbatches of a schedule file are fixed: all fit, or none");
   return table;
 }
 
 std::optional<Table> refused_table(const ScheduleComparison& comparison) {
   if (comparison.refused.empty()) return std::nullopt;
-  Table table = {.title = "not for this request",
-                 .columns = {text_column("schedule"), text_column("because"), text_column("valid")}};
+  Table table = {.title = "schedules that refuse this request",
+                 .columns = {text_column("schedule"), text_column("reason", "because"), text_column("valid")}};
   for (const RefusedSchedule& refused : comparison.refused) {
     table.rows.push_back({refused.name, refused.refusal.problem, refused.refusal.help});
   }

@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr SweepMetric kMetrics[] = {
     {"step_s", "step time, s", "/iteration/time_s", 1.0, true},
-    {"tokens_per_s", "tokens a second", "/iteration/tokens_per_s", 1.0, false},
+    {"tokens_per_s", "tokens per second", "/iteration/tokens_per_s", 1.0, false},
     {"mfu_percent", "MFU, %", "/iteration/mfu", 100.0, false},
     {"bubble_percent", "bubble, %", "/bubble/fraction", 100.0, true},
     {"exposed_percent", "exposed communication, %", "/communication/exposed_fraction", 100.0, true},
@@ -28,7 +28,7 @@ constexpr SweepMetric kMetrics[] = {
     {"days", "days", "/training/days", 1.0, true},
     {"run_days", "days with failures, median", "/run/days/p50", 1.0, true},
     {"goodput_percent", "goodput, %, median", "/run/goodput/p50", 100.0, false}};
-// The last ones are of jobs with failures.
+// The last metrics apply to jobs with failures.
 constexpr std::size_t kRunMetrics = 2;
 
 Json row_json(const SweepGrid& grid, std::size_t index, Json result) {
@@ -106,7 +106,7 @@ std::string sweep_json_row(const std::string& row, bool first) {
   std::string text = first ? "\n    " : ",\n    ";
   for (const char c : dumped(Json::parse(row), 2)) {
     text += c;
-    if (c == '\n') text += "    ";  // inside a string it would be written \n
+    if (c == '\n') text += "    ";  // a newline inside a string is escaped as \n
   }
   return text;
 }
@@ -164,8 +164,8 @@ HeatMap sweep_map(const SweepGrid& grid, const std::vector<SweepRow>& rows, cons
     }
   }
   if (!any) {
-    throw ConfigError({"--svg", fmt::format("no combination has a value of {}", metric.name), "",
-                       std::string(metric.name) == "days" ? "days need --tokens" : "the table says why"});
+    throw ConfigError({"--svg", fmt::format("no combination has a value for {}", metric.name), "",
+                       std::string(metric.name) == "days" ? "days need --tokens" : "see the table for the reasons"});
   }
   return map;
 }

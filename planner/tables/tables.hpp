@@ -23,32 +23,33 @@
 
 namespace flopcast {
 
-/// A planned layout as `flopcast simulate` would answer it; its program, timeline and memory over time may be gone.
+/// A planned layout with the result that `flopcast simulate` would give; its program, timeline and memory over time may
+/// be dropped.
 struct PlanEntry {
   PlannedLayout planned;
   Forecast forecast;
 };
 
-/// What `flopcast plan` prints.
+/// The output of `flopcast plan`.
 struct PlanAnswer {
   PlanOptions options;
   SearchResult search;
   std::vector<PlanEntry> ranked;
   std::vector<PlanEntry> pareto;
-  std::vector<std::string> notes;  ///< on what was searched
-  bool verbose = false;            ///< with the rejected layouts and the rules of thumb
+  std::vector<std::string> notes;  ///< about the search
+  bool verbose = false;            ///< also shows rejected layouts and rules of thumb
 };
 
-/// Schema flopcast.plan/1 (docs/schema/plan-1.schema.json). `root` is the job file that was asked about.
+/// Schema flopcast.plan/1 (docs/schema/plan-1.schema.json). `root` is the job file of the question.
 std::string write_plan(const PlanAnswer& answer, const nlohmann::json& root);
 std::vector<Table> plan_tables(const PlanAnswer& answer);
 /// The ranked layouts alone, for CSV.
 Table ranked_table(const PlanAnswer& answer);
-/// What a layout cuts the model by: "tp 8 pp 8x3 dp 16".
+/// The axes that divide the model: "tp 8 pp 8x3 dp 16".
 std::string short_name(const Layout& layout);
-/// Places of a fabric, those that follow each other as "0-15"; the first `most` such.
+/// Places of a fabric as ranges, such as "0-15"; only the first `most` ranges.
 std::string places_text(const std::vector<int>& places, std::size_t most);
-/// Step time over GPUs, or over memory where all have as many: the layouts of both tables, and the front through them.
+/// Step time over GPUs, or over memory if all have the same number: the layouts of both tables and their Pareto front.
 std::string plan_svg(const PlanAnswer& answer, const FigureStyle& style);
 Table rejected_table(const SearchResult& result);
 
@@ -58,7 +59,7 @@ struct SweepAxis {
   std::vector<std::string> values;
 };
 
-/// Every combination of the axes' values, the last axis fastest.
+/// Every combination of the axes' values; the last axis varies fastest.
 class SweepGrid {
  public:
   SweepGrid() = default;
@@ -68,7 +69,7 @@ class SweepGrid {
     for (const SweepAxis& axis : axes_) size *= axis.values.size();
     return size;
   }
-  /// By axis.
+  /// One value per axis.
   std::vector<std::string> values(std::size_t index) const {
     std::vector<std::string> values(axes_.size());
     for (std::size_t axis = axes_.size(); axis-- > 0;) {
@@ -87,66 +88,66 @@ class SweepGrid {
 /// A figure of a result that tables and maps of a sweep show.
 struct SweepMetric {
   const char* name;
-  const char* words;    ///< with the unit, for a drawing
-  const char* pointer;  ///< into a flopcast.result/1
+  const char* words;    ///< with the unit, for figures
+  const char* pointer;  ///< JSON pointer into a flopcast.result/1
   double scale;
   bool low_is_good;
 };
-/// Throws ConfigError naming --metric.
+/// Throws ConfigError for --metric.
 const SweepMetric& sweep_metric(const std::string& name);
 
-/// What of a result a row keeps.
+/// The part of a result that a row keeps.
 enum class SweepDetail {
-  kFigures,  ///< what tables and maps show: 300 bytes a row
-  kResult,   ///< all of it, for JSON: 6 kB a row
+  kFigures,  ///< figures of tables and maps: 300 bytes per row
+  kResult,   ///< the whole result, for JSON: 6 kB per row
 };
 
-/// A combination of a sweep as a JSON object on one line: its values and its result, flopcast.result/1 or the figures
-/// of one. One that makes no job is a row too, with the complaint instead of a result.
+/// A combination of a sweep as a JSON object on one line: its values and its result, a whole flopcast.result/1 or only
+/// its figures. A combination that is not a valid job is a row too, with an error instead of a result.
 std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Forecast& forecast, SweepDetail detail);
 std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Diagnostic& complaint);
 
-/// What is read of it.
+/// The fields of a row that are read back.
 struct SweepRow {
   std::vector<std::string> values;             ///< by axis
   std::vector<std::optional<double>> figures;  ///< by metric
-  std::optional<bool> fits;                    ///< nothing where there is no result
+  std::optional<bool> fits;                    ///< empty if there is no result
   std::string error;
 };
-/// Nothing where the line is no row of this sweep.
+/// Returns nothing if the line is not a row of this sweep.
 std::optional<SweepRow> read_sweep_row(const SweepGrid& grid, const std::string& line);
 
-/// Schema flopcast.sweep/1 (docs/schema/sweep-1.schema.json) in pieces: what is before the rows, a row (after another
-/// one unless it is the first), and what is after them.
+/// Schema flopcast.sweep/1 (docs/schema/sweep-1.schema.json) in pieces: the text before the rows, a row (preceded by
+/// another unless it is the first), and the text after them.
 std::string sweep_json_begin(const SweepGrid& grid);
 std::string sweep_json_row(const std::string& row, bool first);
 std::string sweep_json_end();
 
-/// What a table shows of each row.
+/// The columns of a sweep's table.
 enum class SweepColumns {
   kStep,
-  kStepAndRun,  ///< of jobs with failures: days and goodput of the run too
+  kStepAndRun,  ///< for jobs with failures: also days and goodput of the run
 };
 Table sweep_table(const SweepGrid& grid, const std::vector<SweepRow>& rows, SweepColumns columns);
-/// Of a grid with two axes. Throws ConfigError where no combination has the figure.
+/// Requires a grid with two axes. Throws ConfigError if no combination has the figure.
 HeatMap sweep_map(const SweepGrid& grid, const std::vector<SweepRow>& rows, const SweepMetric& metric);
 
 struct PartitionStage {
   int layers = 0;
   double time = 0.0;  ///< on one worker
   int replicas = 1;
-  std::optional<int> rank;  ///< where a job's schedule says which
-  std::string last_layers;  ///< what a graph's cut comes behind
+  std::optional<int> rank;  ///< if a job's schedule assigns one
+  std::string last_layers;  ///< layers of a graph after which the stage ends
 };
 
-/// What `flopcast partition` prints.
+/// The output of `flopcast partition`.
 struct PartitionAnswer {
   std::string method;  ///< "min-max", "pipedream paper", "pipedream code", "balanced"
   std::string title;
   bool in_seconds = true;
   std::vector<PartitionStage> stages;
   double bottleneck = 0.0;    ///< time between two units of work
-  std::string work = "unit";  ///< what comes out once a bottleneck: "microbatch", "minibatch"
+  std::string work = "unit";  ///< what leaves the pipeline once per bottleneck: "microbatch", "minibatch"
   std::optional<std::vector<int>> stage_layers;
   std::optional<double> step_s;
   std::optional<double> uniform_step_s;
@@ -160,10 +161,10 @@ std::string write_partition(const PartitionAnswer& answer);
 /// Side by side: the step's terms, each with its difference to the first layout, then rates and memory.
 std::vector<Table> comparison_tables(const std::vector<ComparedLayout>& layouts);
 
-/// What a run says of its step time.
+/// Measured step time of a run.
 struct MeasuredStep {
   double median_s = 0.0;
-  int steps = 0;  ///< 0: a time that the user gave
+  int steps = 0;  ///< 0: the user gave a time
   double p5_s = 0.0;
   double p95_s = 0.0;
 };
@@ -172,57 +173,59 @@ Table gap_table(const Result& forecast, const MeasuredStep& measured);
 /// Schema flopcast.gap/1.
 std::string write_gap(const Result& forecast, const MeasuredStep& measured);
 
-/// The fastest layout of each strategy for what a job file leaves its layout: memory, communication and compute
-/// efficiency beside those of plain DP.
+/// Fastest layout of each strategy for a job file with an open layout: memory, communication and compute efficiency
+/// next to those of plain DP.
 Table strategies_table(const nlohmann::json& job_file, const Origins& origins, const ReadFile& read_file,
                        const ParallelFor& parallel_for);
-/// In words what a step of the job loses most to, and what single changes give: of batch, microbatch, recomputation,
-/// chunks, ZeRO, sequence parallelism and ranks along an axis, each forecast by itself. Those that fit and give at
-/// least 1 % more samples a second, the best first; of a job that does not fit, those that do. Left out: changes of
-/// model and cluster, and two at once, which is what `flopcast plan` searches.
+/// Describes the largest loss in a step of the job and the effect of single changes: of batch, microbatch,
+/// recomputation, chunks, ZeRO, sequence parallelism and ranks along an axis, each forecast separately. Lists changes
+/// that fit and gain at least 1 % in samples per second, best first; for a job that does not fit, the changes that make
+/// it fit. Left out: changes of model and cluster, and combinations of changes, which `flopcast plan` searches.
 std::vector<std::string> advice_on(const Forecast& forecast, const ReadFile& read_file);
-/// Of a job that does not fit, the three fastest of these changes after which it does; a hint where none does.
+/// For a job that does not fit: the three fastest of these changes that make it fit, or a hint if none does.
 std::vector<std::string> what_fits(const Forecast& forecast, const ReadFile& read_file);
-/// What changes of gradient exchange buy on the job as it stands, beside what is usually claimed.
+/// Gain of each change to the gradient exchange on the job as it is, next to the gain usually claimed.
 Table optimizations_table(const Job& job, const ReadFile& read_file);
 
-/// Ticks of an abstract schedule in the user's unit: six decimals are exact, and so are shares of up to ten chunks or
-/// slices of a whole unit.
+/// Ticks per unit of an abstract schedule's time. Six decimals are exact, and so are shares of a whole unit among up to
+/// ten chunks or slices.
 inline constexpr Ticks kTicksPerUnit = 63'000'000;
 
 /// In the user's unit, rounded to six decimals.
 double in_units(double ticks);
 double in_units(Ticks ticks);
-/// The same as text, without zeros at the end.
+/// Text form of in_units, without trailing zeros.
 std::string units_text(Ticks ticks);
 
-/// "2.5": one number, or a comma list. Throws ConfigError for signs, exponents, units and more than six decimals.
+/// Parses "2.5": one number, or a comma-separated list. Throws ConfigError for signs, exponents, units and more than
+/// six decimals.
 std::vector<Ticks> parse_times(const std::string& flag, std::string_view text);
 Ticks parse_time(const std::string& flag, std::string_view text);
 
-/// A simulated timeline in millionths of the user's unit, which are what reports draw and traces write.
+/// A simulated timeline in millionths of the user's unit, which reports draw and traces write.
 Timeline in_millionths(Timeline timeline);
 
-/// A line of `schedule compare`.
+/// A row of `schedule compare`.
 struct ComparedSchedule {
-  std::string name;                    ///< with its chunks where it has several: "interleaved:2"
+  std::string name;                    ///< with its chunks if there are several: "interleaved:2"
   const ScheduleInfo* info = nullptr;  ///< null: from a file
-  ScheduleRequest request;             ///< of a file, what its program shows
+  ScheduleRequest request;             ///< for a file, derived from its program
   ScheduleFigures figures;
   std::optional<MemoryFit> fit;  ///< with --at-memory
 
-  /// Whether ranks and microbatches are the same, so that figures compare.
+  /// True if ranks and microbatches are the same, so that figures are comparable.
   bool same_shape(const ScheduleRequest& other) const;
 };
 
 /// "4 ranks and 8 microbatches"
 std::string shape_text(const ScheduleRequest& request);
-/// Pipeline ranks, replicas of a stage counted once, and microbatches of a program.
+/// Pipeline ranks and microbatches of a program; replicas of a stage count once.
 ScheduleRequest shape_of(const Program& program);
-/// Of a program that stands for itself, such as one from a file: with `memory` all its microbatches fit, or none.
+/// Compares a program without a request, such as one from a file: with `memory` either all its microbatches fit or
+/// none.
 ComparedSchedule compare_program(const std::string& name, const Program& program, std::optional<int> memory,
                                  const TimesOfProgram& times);
-/// Of a request that its schedule does not refuse. `memory` as --at-memory.
+/// Compares a request that its schedule accepts. `memory` is the value of --at-memory.
 ComparedSchedule compare_named(const std::string& name, const ScheduleRequest& request, std::optional<int> memory,
                                const TimesOfProgram& times);
 
@@ -240,12 +243,12 @@ struct ScheduleComparison {
 };
 
 Table figures_table(const ScheduleComparison& comparison, Format format);
-/// Mode, memory, updates and use: what sets schedules apart beside their times. One row a schedule; in a terminal,
-/// which has no room for that, one a property.
+/// Mode, memory, updates and use: the properties of schedules apart from their times. One row per schedule; in a
+/// terminal, which has no room for that, one row per property.
 Table semantics_table(const ScheduleComparison& comparison, Format format);
-/// Of --at-memory.
+/// Table of --at-memory.
 Table memory_table(const ScheduleComparison& comparison);
-/// Nothing to show when nothing was refused.
+/// Returns nothing if no schedule refused.
 std::optional<Table> refused_table(const ScheduleComparison& comparison);
 /// Schema flopcast.schedule-comparison/1.
 std::string write_comparison(const ScheduleComparison& comparison);

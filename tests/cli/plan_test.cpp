@@ -144,7 +144,7 @@ TEST(Plan, SaysNoWithTheNearestYes) {
   const CommandResult result = run_flopcast({"plan", "--model", "gpt3-13b", "--cluster", "1xdgx-a100-80g", "--gbs",
                                              "64", "--recompute", "none", "--mbs", "64", "--zero", "0"});
   EXPECT_EQ(result.exit_code, 3) << result.standard_output;
-  EXPECT_NE(result.standard_error.find("does not fit the memory"), std::string::npos) << result.standard_error;
+  EXPECT_NE(result.standard_error.find("does not fit in memory"), std::string::npos) << result.standard_error;
   EXPECT_NE(result.standard_error.find(" to spare"), std::string::npos) << result.standard_error;
   const CommandResult nodes =
       run_flopcast({"plan", "--model", "gpt3-175b", "--cluster", "3xdgx-a100-80g", "--gbs", "96"});
@@ -207,7 +207,7 @@ TEST(Plan, EnergyIsThatOfTheDevices) {
   EXPECT_NEAR(run["energy_kwh"].get<double>(), 0.4 * run["gpu_hours"].get<double>(),
               1e-6 * run["gpu_hours"].get<double>());
   const std::string table = plan_small({"--objective", "energy", "--top", "1"}).standard_output;
-  EXPECT_NE(table.find("kJ a step"), std::string::npos);
+  EXPECT_NE(table.find("kJ per step"), std::string::npos);
   const CommandResult csv = plan_small({"--objective", "energy", "--top", "1", "--format", "csv"});
   const std::size_t last = csv.standard_output.rfind(',');
   const Json best = json_of(plan_small({"--objective", "energy", "--top", "1", "--format", "json"}))["best"]["result"];
@@ -236,7 +236,7 @@ TEST(Plan, EnergyNeedsThePowerOfTheDevice) {
       << without.standard_error;
   const CommandResult with = plan_with(R"(, "tdp": "650W")");
   EXPECT_EQ(with.exit_code, 0) << with.standard_error;
-  EXPECT_NE(with.standard_output.find("650 W of the datasheet each"), std::string::npos);
+  EXPECT_NE(with.standard_output.find("650 W each (datasheet)"), std::string::npos);
 }
 
 TEST(Plan, TheClosestThatDoesNotFitIsForecastExactly) {
@@ -245,7 +245,7 @@ TEST(Plan, TheClosestThatDoesNotFitIsForecastExactly) {
                     "--mbs", "64", "--zero", "0", "--schedule", "1f1b"});
   ASSERT_EQ(refused.exit_code, 3);
   const std::string& text = refused.standard_error;
-  const std::string words = "the closest needs ";
+  const std::string words = "the closest layout needs ";
   const std::size_t place = text.find(words);
   ASSERT_NE(place, std::string::npos) << text;
   const double needs = std::stod(text.substr(place + words.size()));
@@ -303,17 +303,17 @@ TEST(Plan, AMissedDeadlineIsNoMatterOfMemory) {
   const CommandResult late = plan_small({"--tokens", "300B", "--deadline", "1d", "--price", "2"});
   EXPECT_EQ(late.exit_code, 3);
   EXPECT_NE(late.standard_error.find("error: no layout meets the deadline"), std::string::npos) << late.standard_error;
-  EXPECT_NE(late.standard_error.find("the fastest: 16 GPUs take"), std::string::npos) << late.standard_error;
-  EXPECT_EQ(late.standard_error.find("the closest needs"), std::string::npos) << late.standard_error;
+  EXPECT_NE(late.standard_error.find("the fastest layout: 16 GPUs take"), std::string::npos) << late.standard_error;
+  EXPECT_EQ(late.standard_error.find("the closest layout needs"), std::string::npos) << late.standard_error;
   const CommandResult dear = plan_small({"--tokens", "300B", "--budget", "$1K", "--price", "2"});
   EXPECT_EQ(dear.exit_code, 3);
   EXPECT_NE(dear.standard_error.find("error: no layout meets the budget"), std::string::npos) << dear.standard_error;
-  EXPECT_NE(dear.standard_error.find("the cheapest: "), std::string::npos) << dear.standard_error;
+  EXPECT_NE(dear.standard_error.find("the cheapest layout: "), std::string::npos) << dear.standard_error;
 }
 
 TEST(Plan, CostAndEnergyTryEveryNumberOfNodes) {
   for (const auto& [objective, note] :
-       {std::pair("cost", "--price give it in dollars"), std::pair("energy", "400 W of the datasheet each")}) {
+       {std::pair("cost", "--price for dollars"), std::pair("energy", "400 W each (datasheet)")}) {
     const CommandResult chosen = plan_small({"--objective", objective, "--top", "1"});
     ASSERT_EQ(chosen.exit_code, 0) << chosen.standard_error;
     EXPECT_NE(chosen.standard_output.find("on 1 x dgx-a100-80g (8 a100-80g)"), std::string::npos)
@@ -339,7 +339,7 @@ TEST(Plan, TheWholeFrontHoldsEverySize) {
 
 TEST(Plan, RecomputesOnlyWhereLessDoesNotFit) {
   const CommandResult wasteful = plan_small({"--recompute", "full", "--top", "1", "--verbose"});
-  EXPECT_NE(wasteful.standard_output.find("recompute full, none fits too"), std::string::npos);
+  EXPECT_NE(wasteful.standard_output.find("recompute full, none also fits"), std::string::npos);
 }
 
 TEST(Plan, PlansEveryForm) {

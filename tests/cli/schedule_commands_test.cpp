@@ -280,7 +280,7 @@ TEST(ScheduleCompare, TakesReplicatedStages) {
   compare.insert(compare.end(), shape.begin(), shape.end());
   timeline.insert(timeline.end(), shape.begin(), shape.end());
   const std::string table = run_flopcast(compare).standard_output;
-  EXPECT_NE(table.find("pipedream: once full, a microbatch every 3, idle share 0.3333"), std::string::npos) << table;
+  EXPECT_NE(table.find("pipedream: once the pipeline is full: a microbatch every 3, idle share 0.3333"), std::string::npos) << table;
   EXPECT_NE(table.find("those once the pipeline is full"), std::string::npos) << table;
   const std::string drawn = run_flopcast(timeline).standard_output;
   EXPECT_NE(drawn.find("pipedream: 3 ranks, 6 microbatches"), std::string::npos) << drawn;
@@ -394,7 +394,7 @@ TEST(Timeline, TellsWhatFitsIntoAMemory) {
   };
   const CommandResult compared =
       run_schedule({"compare", "--schedule", "gpipe,1f1b", "--pp", "4", "-m", "8", "--at-memory", "4"});
-  const std::string title = "with activations of 4 microbatches on a rank, of 8";
+  const std::string title = "memory for the activations of 4 microbatches per rank; 8 in the step";
   const std::size_t place = compared.standard_output.find(title);
   ASSERT_NE(place, std::string::npos) << compared.standard_output;
   const CommandResult drawn = with({"--schedule", "gpipe,1f1b", "--at-memory", "4"});

@@ -135,7 +135,7 @@ TEST_F(Shared, RowsOfAnotherQuestionAreRefused) {
   write_text(folder_.path() / "shared.json.partial.rank-1", "{\"question\":{\"job\":{}}}\n");
   const CommandResult refused = mpirun({}, of_ranks(kSmallSweep));
   EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_NE(refused.standard_error.find("holds another question"), std::string::npos) << refused.standard_error;
+  EXPECT_NE(refused.standard_error.find("holds rows of another question"), std::string::npos) << refused.standard_error;
   EXPECT_EQ(refused.standard_error.find("error: "), refused.standard_error.rfind("error: "));
   const CommandResult alone = start_flopcast(command, options());
   EXPECT_EQ(alone.exit_code, 2) << alone.standard_error;

@@ -70,7 +70,7 @@ TEST(Search, FindsItWhereMemoryIsTheLimit) {
   const SearchResult result = search(question, false);
   std::int64_t misfits = 0;
   for (const RejectedLayouts& one : result.rejected) {
-    if (one.reason == "does not fit the memory") misfits = one.count;
+    if (one.reason == "does not fit in memory") misfits = one.count;
   }
   EXPECT_GT(misfits, 0);
   expect_same_answer(question);

@@ -36,7 +36,7 @@ TEST(Space, AListedSplitHasItsNumberOfStages) {
   const LayoutSpace space = enumerate_layouts(question.job, question.space);
   EXPECT_EQ(stage_counts(space), std::set<int>{4});
   const auto counted = std::find_if(space.rejected.begin(), space.rejected.end(), [](const RejectedLayouts& one) {
-    return one.reason == "stage_layers has another number of stages";
+    return one.reason == "stage_layers does not match the number of stages";
   });
   ASSERT_NE(counted, space.rejected.end());
   EXPECT_GT(counted->count, 0);
@@ -51,9 +51,9 @@ TEST(Space, AListedSplitMustSuitTheModelAndWhatIsFixed) {
     }
     return "";
   };
-  EXPECT_EQ(problem_of(R"("stage_layers": [4, 5])"), "[4, 5] sums to 9, the model has 8 layers");
-  EXPECT_EQ(problem_of(R"("stage_layers": [4, 4], "pp": 4)"), "[4, 4] is for 2 stages, not for pp 4");
-  EXPECT_EQ(problem_of(R"("stage_layers": [4, 4], "pp": 2, "vpp": 2)"), "[4, 4] is for 2 stages, not for pp 2 · vpp 2");
+  EXPECT_EQ(problem_of(R"("stage_layers": [4, 5])"), "[4, 5] sums to 9, but the model has 8 layers");
+  EXPECT_EQ(problem_of(R"("stage_layers": [4, 4], "pp": 4)"), "[4, 4] lists 2 stages, which does not match pp 4");
+  EXPECT_EQ(problem_of(R"("stage_layers": [4, 4], "pp": 2, "vpp": 2)"), "[4, 4] lists 2 stages, which does not match pp 2 · vpp 2");
   EXPECT_EQ(problem_of(R"("stage_layers": [3, 5], "pp": 2)"), "");
 }
 
