@@ -132,7 +132,7 @@ const kLessons = [
    play: "Look at the strips: the price is memory. Choose zb-h1 on side B: 1F1B's memory, the same makespan, but a longer span. Drag W down: the less there is to move, the less it helps."},
   {key: "2bw", title: "What 2BW trades", mode: "schedule", sides: [{name: "1f1b", pp: 4, microbatches: 16}, {name: "pipedream-2bw", pp: 4, microbatches: 16}],
    look: "PipeDream-2BW never flushes: while one version of the weights is being trained, the next microbatches go in under it, so the drawn fill and drain are paid once for the whole training and not in every step. It costs a second copy of the weights, and gradients that are one update old.",
-   play: "Compare 'bubble once full', 'copies of the weights' and 'staleness' above."},
+   play: "Compare 'bubble once the pipeline is full', 'copies of the weights' and 'staleness' above."},
   {key: "gpt3", title: "GPT-3 on 64 GPUs", mode: "job", sides: [{stack: "megatron-2022"}],
    look: "A whole step of GPT-3 175B on eight DGX A100: tensor parallelism inside a node, a pipeline of eight nodes, three chunks a rank. It was measured at 13.75 s (Korthikanti et al. 2022, arXiv 2205.05198), one of the runs that constants were fitted to.",
    play: "Drag the chunks to 1 or tensor parallel to 4 (the batch of a step stays), choose recomputation full or none, or compare with another cluster."},

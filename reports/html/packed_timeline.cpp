@@ -74,7 +74,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Doubles hold whole numbers up to 2^53; differences take a sign and a carry.
+// Doubles hold whole numbers up to 2^53; differences need a sign bit and a carry bit.
 constexpr Ticks kLargest = Ticks{1} << 50;
 
 Ticks divisor_of(const Timeline& timeline) {
@@ -83,7 +83,7 @@ Ticks divisor_of(const Timeline& timeline) {
   return divisor;
 }
 
-// Spans that differ only in time and microbatch share a code.
+// Assigns codes to spans; spans that differ only in time and microbatch share a code.
 class Codes {
  public:
   explicit Codes(const Timeline& timeline) : timeline_(timeline), chunks_(chunk_count(timeline)) {}
@@ -125,14 +125,14 @@ class Codes {
   Json list_ = Json::array();
 };
 
-// What the spans of a code have been like on this rank, and so what the next one is expected to be.
+// Values seen for spans of a code on this rank, and the values predicted for the next one.
 struct Expectation {
   std::size_t next_code = 0;
   std::int64_t microbatch = 0;
   std::int64_t microbatch_step = 0;
   Ticks gap = 0;
   Ticks duration = 0;
-  std::int64_t rank = 0;  // of what it waits for, relative to its own; its own: nothing
+  std::int64_t rank = 0;  // rank that it waits for, relative to its own rank; 0: it waits for nothing
   std::int64_t index = 0;
   std::int64_t index_step = 0;
   Ticks lag = 0;
@@ -144,7 +144,7 @@ struct Wait {
   Ticks lag = 0;
 };
 
-// Of every node the link by which the latest of its inputs arrived, order on its own stream left out.
+// For every node, the link whose input arrived last, ignoring the order on its own stream.
 class Waits {
  public:
   explicit Waits(const Timeline& timeline) : timeline_(timeline), graph_(build_span_graph(timeline)) {
@@ -214,7 +214,7 @@ Json pack_path(const Timeline& timeline, const CriticalPath& path) {
           {"index", indices.finish()}};
 }
 
-// One column a property of the spans; a number is what is to be added to the expectation.
+// One column per property of the spans; each number is the difference from the prediction.
 class Columns {
  public:
   Columns(const Timeline& timeline, Ticks divisor)

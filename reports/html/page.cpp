@@ -52,7 +52,7 @@ Json metrics_json(const Timeline& timeline) {
           {"bubble_ratio", metrics.bubble_ratio()},   {"ranks", std::move(ranks)}};
 }
 
-// The job of a result, if this program can read it.
+// The job of a result; nothing if this version cannot read it.
 std::optional<Job> job_of(const Json& result) {
   if (!result.contains("job")) return std::nullopt;
   try {
@@ -62,11 +62,11 @@ std::optional<Job> job_of(const Json& result) {
   }
 }
 
-// A result with the timeline of forecasting its job again; a note where this program, or what the job's files hold now,
-// says otherwise than the result.
+// A result with the timeline from forecasting its job again. Adds a note if the forecast, because of this version or
+// changed files of the job, differs from the result.
 Json view_of(const Json& result, const std::string& name, const ReadFile& read_file) {
   Json view = page_view(name, result);
-  std::string reason = "it does not tell its job";
+  std::string reason = "it does not contain its job";
   if (result.contains("job")) {
     try {
       const Forecast again = forecast(read_job(nlohmann::json(result.at("job")), Origins{}), read_file);
@@ -80,7 +80,8 @@ Json view_of(const Json& result, const std::string& name, const ReadFile& read_f
         view["answer"] = answer_line(again.result);
         return view;
       }
-      reason = fmt::format("this version forecasts {:.6g} s a step for its job, where it tells {:.6g} s", says, said);
+      reason =
+          fmt::format("this version forecasts {:.6g} s per step for its job, but the result says {:.6g} s", says, said);
     } catch (const ConfigError& error) {
       reason =
           fmt::format("its job cannot be forecast again: {} {}", error.diagnostic().field, error.diagnostic().problem);
@@ -91,7 +92,7 @@ Json view_of(const Json& result, const std::string& name, const ReadFile& read_f
   return view;
 }
 
-// Over time: what the spans of a timeline hold, by the bytes of each stage.
+// Memory over time: the activations that a timeline's spans hold, from the bytes of each stage.
 Json activations_of(const Timeline& timeline, const std::vector<HeldBytes>& held) {
   std::vector<RankMemory> ranks;
   for (int rank = 0; rank < timeline.rank_count(); ++rank) ranks.push_back(memory_over_time(timeline, rank, 0.0, held));
@@ -100,21 +101,22 @@ Json activations_of(const Timeline& timeline, const std::vector<HeldBytes>& held
   return memory;
 }
 
-// A timeline from a file, with what its ranks waited for where the file tells that.
+// A timeline from a file, with what its ranks waited for if the file records it.
 Json view_of_timeline(const SavedTimeline& saved, const std::string& name, const std::string& file) {
   const std::string& title = saved.timeline.title;
   const std::string shown = name.empty() ? title.substr(0, title.find(": ")) : name;
   if (saved.tells_transfers) return page_view(shown, saved.timeline);
-  // Neither what its ranks waited for nor its critical path is known.
+  // Neither waits nor a critical path can be derived.
   Json view = {{"name", shown},
                {"timeline", pack_timeline(saved.timeline, CriticalPath{})},
                {"slices", saved.timeline.slices_per_microbatch}};
-  view["note"] = fmt::format("{} of {} tells no transfers, as early versions wrote it: no waiting and no critical path",
-                             saved.field, file);
+  view["note"] =
+      fmt::format("{} of {} lacks transfers (written by an early version): waiting and critical path are not shown",
+                  saved.field, file);
   return view;
 }
 
-// Named as the run's file names it.
+// Named as in the run's file.
 Json view_of_side(const SavedRun::Side& side, const std::string& name, const Json& result, const std::string& file) {
   if (!side.timeline) return page_view(name, result);
   Json view = view_of_timeline(*side.timeline, name, file);
@@ -128,14 +130,14 @@ std::string describe_run(const Job& job, const SavedRun& run) {
   if (run.backend.empty()) return text;
   text += fmt::format("\nmeasured with backend {}", run.backend);
   if (!run.conditions.empty()) text += ", " + run.conditions;
-  text += "; the cluster above is the one that the job names\n";
+  text += "; the cluster above is the one in the job file\n";
   if (run.tells_held) {
     return text +
-           "under each rank: activations over time, from the times of its actions and the bytes that each keeps by its "
-           "costs; of memory only peak activations were measured";
+           "under each rank: activations over time, computed from the times of its actions and the modelled bytes of "
+           "each; of memory, only the peak activations were measured";
   }
   if (run.slept) return text + "no memory over time: the ranks slept and kept no activations";
-  return text + "no memory over time: the run does not tell what its actions keep, as early versions wrote it";
+  return text + "no memory over time: the run file lacks the bytes held by its actions (written by an early version)";
 }
 
 Views views_of_run(const Json& json, const std::string& file) {
@@ -163,7 +165,7 @@ Views views_of_comparison(const Json& json, const std::string& file, const ReadF
   return views;
 }
 
-// "1: tp 8, pp 4, vpp 5": the place of a ranked layout and what it cuts the model by.
+// "1: tp 8, pp 4, vpp 5": rank of a layout in the plan, and the axes that divide the model.
 std::string name_of_ranked(const Json& layout, std::size_t place) {
   std::vector<std::string> keys;
   for (const Axis axis : kAxes) keys.emplace_back(name_of(axis));
@@ -179,27 +181,28 @@ std::string name_of_ranked(const Json& layout, std::size_t place) {
   return text;
 }
 
-// The best layouts of a plan, each with its timeline: as many as a screen holds.
+// The best layouts of a plan, each with its timeline, as many as fit on a screen.
 Views views_of_plan(const Json& json, const std::string& file, const ReadFile& read_file) {
   constexpr std::size_t kMostShown = 3;
   const Json ranked = json.value("ranked", Json::array());
   if (!ranked.is_array() || ranked.empty()) {
-    throw ConfigError({"ranked", "is no list of layouts", file, "expected what `flopcast plan --format json` writes"});
+    throw ConfigError(
+        {"ranked", "must be a list of layouts", file, "expected output of `flopcast plan --format json`"});
   }
   Views views;
   for (const Json& entry : ranked) {
     if (views.size() == kMostShown) break;
     const Json result = entry.is_object() ? entry.value("result", Json()) : Json();
     if (!is_called(result, kResultName)) {
-      throw ConfigError({fmt::format("ranked.{}", views.size()), "holds no result", file,
-                         "expected what `flopcast plan --format json` writes"});
+      throw ConfigError({fmt::format("ranked.{}", views.size()), "does not hold a result", file,
+                         "expected output of `flopcast plan --format json`"});
     }
     views.push_back(view_of(result, name_of_ranked(entry.value("layout", Json()), views.size() + 1), read_file));
   }
   return views;
 }
 
-// The parts of every action (pass_parts), each with the key of its term in a breakdown.
+// The parts of every action (pass_parts), each with the key of its term in the breakdown.
 Json action_parts(const PreparedStep& step) {
   Json all = Json::object();
   for (const auto& [action, parts] : pass_parts(step)) {
@@ -220,8 +223,7 @@ std::string all_with_ending(std::string_view ending) {
   return text;
 }
 
-// The template with every {{mark}} replaced, in one pass: what is filled in is not searched, since a name may look like
-// a mark.
+// The template with every {{mark}} replaced in one pass, so that text which looks like a mark is not replaced again.
 std::string filled(const std::string& page, const std::map<std::string, std::string>& texts) {
   std::string text;
   std::size_t at = 0;
@@ -235,7 +237,7 @@ std::string filled(const std::string& page, const std::map<std::string, std::str
   return text.append(page, at, std::string::npos);
 }
 
-// JSON may hold text that HTML reads as the end of the script around it.
+// Escapes `<`, since JSON may hold text that HTML would read as the end of the script.
 std::string escaped(const std::string& json) {
   std::string text;
   text.reserve(json.size());
@@ -296,8 +298,8 @@ Views views_of_result(const Json& json, const std::string& name, const std::stri
   if (is_called(json, kTimelinesName)) return views_of_timelines(json, file);
   if (is_called(json, kComparisonName)) return views_of_comparison(json, file, read_file);
   if (is_called(json, "flopcast.plan/1")) return views_of_plan(json, file, read_file);
-  throw ConfigError({"", fmt::format("{} holds no result that a report shows", file), file,
-                     "expected what simulate, plan, compare, timeline or run write with --format json"});
+  throw ConfigError({"", fmt::format("{} does not hold a result that a report can show", file), file,
+                     "expected output of simulate, plan, compare, timeline or run with --format json"});
 }
 
 PageParts run_parts(const Forecast& forecast, const std::optional<RunLife>& life) {
@@ -307,7 +309,7 @@ PageParts run_parts(const Forecast& forecast, const std::optional<RunLife>& life
     parts.figures.push_back({"The median run", write_life_svg(*life, job.model.name + " on " + job.cluster.name)});
   parts.tables = run_tables(forecast.result, true);
   for (Table& table : parts.tables) {
-    // Its first column says what it is about; on a page a heading does too.
+    // The table's first column names its subject; on a page a heading does that too.
     table.title = "The run: " + table.columns.front().name;
   }
   return parts;
@@ -335,7 +337,7 @@ std::string write_page(const PageInfo& info, const std::vector<Json>& views, con
 
 namespace {
 
-// The model, where all views are of one; else what kind of page it is.
+// The model if all views share one, else the kind of page.
 std::string title_of(const Views& views) {
   std::string title;
   for (const Json& view : views) {
@@ -351,8 +353,8 @@ std::string title_of(const Views& views) {
   return title;
 }
 
-// What the page says below its title: the layouts, once where all views are of one, and what had to be left out, which
-// is a note too. Neither is part of a view's data.
+// The lines below the title of the page: the layouts (once if all views share one) and the omissions, which are also
+// notes. Removes these texts from the views.
 std::string header_of(Views& views, std::vector<std::string>& notes) {
   std::vector<std::string> lines;
   std::set<std::string> descriptions;
@@ -376,21 +378,21 @@ std::string header_of(Views& views, std::vector<std::string>& notes) {
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
-// Timelines are drawn over one axis: seconds beside a bare schedule's own units would mislead.
+// Timelines share one axis, so seconds next to the time units of an abstract schedule would mislead.
 void refuse_other_units(const Views& views, const std::vector<std::string>& files) {
   const auto unit_of = [](const Json& view) {
     return view.contains("timeline") ? view.at("timeline").value("time_unit", std::string()) : std::string();
   };
-  const auto named = [](const std::string& unit) { return unit.empty() ? "a schedule's own units" : unit; };
+  const auto named = [](const std::string& unit) { return unit.empty() ? "the units of a schedule" : unit; };
   std::size_t first = views.size();
   for (std::size_t index = 0; index < views.size(); ++index) {
     if (!views[index].contains("timeline")) continue;
     if (first == views.size()) first = index;
     if (unit_of(views[index]) == unit_of(views[first])) continue;
     throw ConfigError({"",
-                       fmt::format("the timeline of {} is in {}, that of {} in {}", files[first],
+                       fmt::format("the timeline of {} is in {}, but that of {} in {}", files[first],
                                    named(unit_of(views[first])), files[index], named(unit_of(views[index]))),
-                       files[index], "make a report of each"});
+                       files[index], "make a separate report of each"});
   }
 }
 
@@ -415,7 +417,7 @@ std::string report_page(const std::vector<ReportFile>& files, const std::string&
 
 namespace {
 
-// The fabric with its loads, and its hot links; `name` tells layouts apart.
+// Adds the fabric with its loads, and its hot links; `name` distinguishes layouts.
 void add_network(const std::string& name, const Forecast& forecast, PageParts& parts) {
   if (!forecast.result.network) return;
   const Cluster& cluster = forecast.step.job.cluster;

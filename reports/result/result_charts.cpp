@@ -20,9 +20,9 @@
 namespace flopcast {
 namespace {
 
-constexpr std::size_t kRanksInAChart = 5;  // so that their curves can be told apart
+constexpr std::size_t kRanksInAChart = 5;  // few enough to distinguish their curves
 
-// What an operator moves in its forward pass: for products the operands and the result, once.
+// Bytes that an operator moves in its forward pass; for products each operand and the result once.
 Bytes moved_bytes(const Operator& op, const Job& job) {
   if (op.kind == OperatorKind::kMemoryBound) return op.forward_bytes;
   if (op.kind == OperatorKind::kFusedAttention) return op.saved;  // queries, keys, values and the result
@@ -34,7 +34,7 @@ Bytes moved_bytes(const Operator& op, const Job& job) {
                element_size(job.training.precision).value());
 }
 
-// What its kernels compute: fused attention skips what a causal mask hides.
+// FLOPs that the kernels execute: fused attention skips the masked half of causal attention.
 double computed_flops(const Operator& op) {
   return op.kind == OperatorKind::kFusedAttention ? op.attention_flops.value() : forward_flops(op).value();
 }
@@ -48,11 +48,11 @@ SeriesPoint roofline_point(const Operator& op, const Job& job, const ComputeMode
 
 constexpr double kGigabyte = 1e9;
 
-// "node5.card2.up", "tier0.3.down.1", "dim0-up7": what a link belongs to, and which way it leads.
+// Owner and direction of a link, from its name: "node5.card2.up", "tier0.3.down.1", "dim0-up7".
 struct LinkPlace {
   std::string owner;  // "node5", "tier0.3"
   std::string kind;   // "node", "tier0", "dim0-up"
-  int number = 0;     // among its kind
+  int number = 0;     // index within its kind
   bool up = true;
 };
 
@@ -106,7 +106,7 @@ std::vector<SeriesChart> memory_charts(const Forecast& forecast) {
       chart.series.push_back(std::move(series));
     }
     const double beyond = forecast.step.job.training.stack.memory_overhead_gib;
-    const std::string limit = beyond > 0.0 ? fmt::format("capacity less {:g} GiB beyond tensors", beyond) : "capacity";
+    const std::string limit = beyond > 0.0 ? fmt::format("capacity minus {:g} GiB beyond tensors", beyond) : "capacity";
     chart.series.push_back({limit, {{0.0, capacity, ""}, {end, capacity, ""}}, SeriesStyle::kDashed});
     charts.push_back(std::move(chart));
   }
@@ -115,13 +115,14 @@ std::vector<SeriesChart> memory_charts(const Forecast& forecast) {
 
 SeriesChart roofline_chart(const Job& job) {
   if (job.profile) {
-    throw ConfigError({"model", "is a layer profile, which knows times and no FLOPs", "", "give a model by its shape"});
+    throw ConfigError(
+        {"model", "is a layer profile, which has times but no FLOPs", "", "give a model by its dimensions"});
   }
   const ComputeModel compute(job.cluster.device, job.training.precision);
   const double peak = job.cluster.device.peak_of(job.training.precision).value() * 1e-12;
   const double bandwidth = job.cluster.device.memory_bandwidth.value() * 1e-12;
   SeriesChart chart;
-  chart.title = fmt::format("{} on {}: the operators of a block, forward", job.model.name, job.cluster.device.name);
+  chart.title = fmt::format("{} on {}: operators of a block, forward pass", job.model.name, job.cluster.device.name);
   chart.x = {"FLOP per byte moved", true};
   chart.y = {"TFLOP/s per GPU", true};
   Series points{"operators", {}, SeriesStyle::kNamedPoints};
@@ -136,7 +137,7 @@ SeriesChart roofline_chart(const Job& job) {
     least = std::min(least, point.x);
   }
   chart.series.push_back(std::move(points));
-  chart.series.push_back({"roof of the datasheet",
+  chart.series.push_back({"datasheet roofline",
                           {{least, least * bandwidth, ""}, {peak / bandwidth, peak, ""}, {widest, peak, ""}},
                           SeriesStyle::kLine});
   return chart;
@@ -159,7 +160,7 @@ SeriesChart pareto_chart(const std::string& title, const SeriesAxis& x, const Se
   chart.x = x;
   chart.y = y;
   const std::vector<SeriesPoint> front = pareto_front(points);
-  chart.series.push_back({"Pareto front: none is better in both", front, SeriesStyle::kSteps});
+  chart.series.push_back({"Pareto front: no other is better in both", front, SeriesStyle::kSteps});
   std::vector<SeriesPoint> others = points;
   for (const SeriesPoint& best : front) {
     const auto same = [&best](const SeriesPoint& point) {
@@ -168,7 +169,7 @@ SeriesChart pareto_chart(const std::string& title, const SeriesAxis& x, const Se
     const auto found = std::find_if(others.begin(), others.end(), same);
     if (found != others.end()) others.erase(found);
   }
-  chart.series.push_back({"other layouts found", others, SeriesStyle::kPoints});
+  chart.series.push_back({"other layouts", others, SeriesStyle::kPoints});
   chart.series.push_back({"on the front", front, SeriesStyle::kNamedPoints});
   return chart;
 }
@@ -196,9 +197,9 @@ Table fabric_table(const Cluster& cluster, const NetworkFabric& fabric) {
   table.title =
       fmt::format("{} of {} {}: {}, routing {}", cluster.name, cluster.nodes, cluster.nodes == 1 ? "node" : "nodes",
                   name_of(cluster.network->topology), name_of(cluster.network->routing));
-  table.columns = {text_column("links", "kind"), number_column("number", "links"),
-                   number_column("GB/s each", "gb_per_s"), number_column("TB/s together", "tb_per_s"),
-                   text_column("the first", "first")};
+  table.columns = {text_column("links", "kind"), number_column("count", "links"),
+                   number_column("GB/s each", "gb_per_s"), number_column("TB/s total", "tb_per_s"),
+                   text_column("example", "first")};
   for (const auto& [name, kind] : kinds) {
     const std::string each = kind.least == kind.most ? rounded(kind.most / kGigabyte, 4)
                                                      : fmt::format("{} to {}", rounded(kind.least / kGigabyte, 4),
@@ -213,7 +214,7 @@ FabricPicture fabric_picture(const Cluster& cluster, const NetworkFabric& fabric
   FabricPicture picture;
   picture.title = fmt::format("{} nodes of {}: {}", cluster.nodes, cluster.name, name_of(cluster.network->topology));
   picture.has_loads = !loads.empty();
-  picture.note = picture.has_loads ? "how full links are while the step waits for messages on shared links" : "";
+  picture.note = picture.has_loads ? "utilisation of the links while the step waits for messages on shared links" : "";
   std::map<std::string, std::map<int, FabricPicture::Box>> kinds;
   for (std::uint32_t link = 0; link < fabric.links().size(); ++link) {
     const LinkPlace place = place_of_link(fabric.links()[link].name);
@@ -232,7 +233,7 @@ FabricPicture fabric_picture(const Cluster& cluster, const NetworkFabric& fabric
     for (auto& [number, box] : boxes) row.boxes.push_back(std::move(box));
     picture.rows.push_back(std::move(row));
   }
-  // What joins the highest.
+  // The core, which joins the boxes of the highest row.
   const bool joined = !picture.rows.empty() && picture.rows.back().boxes.size() > 1;
   if (joined) picture.rows.push_back({"", {{"core", "", 0.0, 0.0}}});
   return picture;

@@ -23,15 +23,16 @@ namespace flopcast {
 
 namespace {
 
-// Behind ± n %, which is without them.
+// Follows "± n %", which excludes stalls.
 std::string if_stalled(const StepTimeInterval& interval) {
   if (interval.stalls_s <= 0) return "";
-  return fmt::format(" (up to {} if hand-overs between nodes stall)", time_in_seconds(interval.high_s));
+  return fmt::format(" (up to {} if transfers between nodes stall)", time_in_seconds(interval.high_s));
 }
 
-constexpr double kRoomy = 0.95;  // of the capacity: beyond it a longer sample or a library's buffer ends the run
+constexpr double kRoomy =
+    0.95;  // of the capacity: beyond it a longer sample or a library's buffer can run out of memory
 
-// What changes a forecast by more than the choice of a default.
+// True for assumptions that affect a forecast by more than the choice of a default.
 bool matters_most(const std::string& assumption) {
   for (const char* word : {"overhead", "profile", "not modelled", "measured by nobody", "sequence length"}) {
     if (assumption.find(word) != std::string::npos) return true;
@@ -59,7 +60,7 @@ Table step_table(const Forecast& forecast, ShownMfu mfu) {
     add(fmt::format("{:.0f} % interval", 1e2 * result.interval->level),
         plus_minus(*result.interval) + if_stalled(*result.interval));
   if (forecast.step.job.profile) {
-    // A profile knows neither tokens nor FLOPs.
+    // A profile has neither tokens nor FLOPs.
     add("samples per second", rounded(iteration.samples_per_s, 4));
   } else {
     add("tokens per second", thousands(iteration.tokens_per_s));
@@ -67,9 +68,9 @@ Table step_table(const Forecast& forecast, ShownMfu mfu) {
     constexpr double kPoint = 0.01;
     const bool causal_too = mfu == ShownMfu::kBoth && iteration.mfu - iteration.mfu_causal > kPoint;
     const bool same = mfu != ShownMfu::kCausal && percent(iteration.mfu) == percent(iteration.hfu);
-    if (mfu != ShownMfu::kCausal) add(same ? "MFU, and HFU" : "MFU", percent(iteration.mfu) + " %");
+    if (mfu != ShownMfu::kCausal) add(same ? "MFU and HFU" : "MFU", percent(iteration.mfu) + " %");
     if (mfu == ShownMfu::kCausal || causal_too) {
-      add("MFU, causal attention by half", percent(iteration.mfu_causal) + " %");
+      add("MFU (causal attention halved)", percent(iteration.mfu_causal) + " %");
     }
     if (!same) add("HFU", percent(iteration.hfu) + " %");
   }
@@ -78,11 +79,11 @@ Table step_table(const Forecast& forecast, ShownMfu mfu) {
   add("exposed communication", percent(result.communication.exposed_fraction) + " %");
   add("peak memory", fmt::format("{:.1f} of {:.0f} GiB", result.memory.peak_gib, result.memory.capacity_gib));
   if (result.memory.shown_gib > result.memory.peak_gib) {
-    add("as nvidia-smi shows it", fmt::format("{:.1f} GiB", result.memory.shown_gib));
+    add("peak shown by nvidia-smi", fmt::format("{:.1f} GiB", result.memory.shown_gib));
   }
   if (result.steady) {
     add("period per microbatch", time_in_seconds(result.steady->period_s));
-    add("pipeline fill, once", time_in_seconds(result.steady->fill_s));
+    add("pipeline fill (once)", time_in_seconds(result.steady->fill_s));
   }
   if (result.training) {
     add("steps", thousands(result.training->steps));
@@ -101,7 +102,7 @@ Table breakdown_table(const Result& result) {
   table.columns = {text_column("where the step goes"),
                    {"exposed"},
                    {"share"},
-                   {"under way"},
+                   {"total", Align::kRight, "under_way"},
                    {"GB sent per GPU", Align::kRight, "gb_sent"}};
   const auto add = [&](const std::string& name, double seconds, const AxisCommunication* axis) {
     if (seconds == 0.0 && (axis == nullptr || axis->total_s == 0.0)) return;
@@ -126,9 +127,9 @@ Table distribution_table(const Result& result) {
   Table table;
   table.columns = {text_column(fmt::format("step time over {} samples", distribution.samples), "figure"),
                    {"value"},
-                   {"over the forecast", Align::kRight, "over_forecast"}};
+                   {"above forecast", Align::kRight, "over_forecast"}};
   const auto add = [&](const std::string& name, double seconds) {
-    constexpr double kShown = 0.0005;  // half of the last digit; less has no sign
+    constexpr double kShown = 0.0005;  // half of the last digit; smaller values have no sign
     const double over = seconds / forecast - 1.0;
     table.rows.push_back(
         {name, time_in_seconds(seconds), fmt::format("{:+.1f} %", std::abs(over) < kShown ? 0.0 : 100.0 * over)});
@@ -139,7 +140,7 @@ Table distribution_table(const Result& result) {
   add("median", distribution.p50_s);
   add("95th percentile", distribution.p95_s);
   add("99th percentile", distribution.p99_s);
-  table.notes.push_back(fmt::format("drawn: jitter {:g} %{}{}; seed {}", 100.0 * distribution.jitter,
+  table.notes.push_back(fmt::format("sampled with jitter {:g} %{}{}; seed {}", 100.0 * distribution.jitter,
                                     distribution.stragglers.empty() ? "" : "; ",
                                     fmt::join(distribution.stragglers, "; "), distribution.seed));
   return table;
@@ -151,18 +152,19 @@ Table packing_table(const Result& result) {
   const PackingResult& packing = *result.packing;
   Table table;
   table.notes.push_back(fmt::format(
-      "padding: one sequence a row fills {} % of the tokens, {} % where rows are padded to the longest of their "
-      "microbatch; packed {} %, {:.2f} times the tokens of data a second",
+      "share of tokens that are data: {} % with one sequence per row, {} % with rows padded to the longest of their "
+      "microbatch, {} % packed, which processes {:.2f} times the data per second",
       percent(packing.padded_filled), percent(packing.longest_filled), percent(packing.filled),
       packing.tokens_per_s / packing.padded_tokens_per_s));
-  table.columns = {text_column("sequences of several lengths", "packing"), {"step time"}, {"idle"}};
+  table.columns = {text_column("sequences of varying length", "packing"), {"step time"}, {"idle"}};
   table.rows = {
-      {"full sequences, the forecast", time_in_seconds(result.iteration.time_s), ""},
-      {"the same work in equal microbatches", time_in_seconds(packing.equal_s), percent(packing.equal_idle) + " %"},
-      {"packed as they come", time_in_seconds(packing.time_s), percent(packing.idle) + " %"}};
+      {"full sequences (the forecast)", time_in_seconds(result.iteration.time_s), ""},
+      {"same work in equal microbatches", time_in_seconds(packing.equal_s), percent(packing.equal_idle) + " %"},
+      {"packed in arrival order", time_in_seconds(packing.time_s), percent(packing.idle) + " %"}};
   table.notes.push_back(fmt::format(
-      "{} sequences a step fill {} of the microbatches; attention works {} of what full sequences need; {:.0f} tokens "
-      "per second without padding; idle: no pass and no optimizer step",
+      "{} sequences per step fill {} of the microbatches; attention takes {} of the work of full sequences; {:.0f} "
+      "tokens "
+      "per second without padding; idle: neither a pass nor an optimizer step",
       packing.sequences, percent(packing.filled) + " %", percent(packing.attention) + " %", packing.tokens_per_s));
   return table;
 }
@@ -173,7 +175,7 @@ std::string gib(double amount) {
   return fmt::format("{:.2f}", amount);
 }
 
-// Flattens an object into dotted keys; lists become "a;b;c" so that a row stays a row.
+// Flattens an object into dotted keys; lists become "a;b;c", so that a row stays one row.
 void flatten(const nlohmann::ordered_json& json, const std::string& prefix, Table& row) {
   for (const auto& item : json.items()) {
     const std::string key = prefix.empty() ? item.key() : prefix + "." + item.key();
@@ -214,7 +216,7 @@ std::string parameters_text(const Job& job) {
 
 namespace {
 
-// " days" of "33 days".
+// The unit with its blank: " days" of "33 days".
 std::string unit_of(const std::string& time) {
   return time.substr(std::min(time.size(), time.rfind(' ')));
 }
@@ -248,7 +250,7 @@ std::string answer_line(const Result& result) {
 
 namespace {
 
-// What is not as it is when nobody says anything: "  sp  zero 1", "  hsdp 8".
+// Settings that differ from the defaults: "  sp  zero 1", "  hsdp 8".
 std::string forms_text(const Layout& layout) {
   std::string text;
   if (layout.tensor_parallel != TensorParallel::k1d) text += fmt::format("  {}", name_of(layout.tensor_parallel));
@@ -274,7 +276,7 @@ std::string describe_job(const Job& job) {
   text += fmt::format("  dp {}{}  schedule {}  recompute {}", layout.dp, forms_text(layout), layout.schedule,
                       recompute_text(layout));
   if (layout.offload != Offload::kNone) text += fmt::format("  offload {}", name_of(layout.offload));
-  text += fmt::format("\n{} microbatches a pipeline = gbs {} / (dp {} x mbs {}), sequence length {}, {}, {}",
+  text += fmt::format("\n{} microbatches per pipeline = gbs {} / (dp {} x mbs {}), sequence length {}, {}, {}",
                       layout.microbatches(), layout.global_batch_size, layout.dp, layout.micro_batch_size,
                       job.training.sequence_length, name_of(job.training.precision), job.training.stack.name);
   return text;
@@ -291,7 +293,7 @@ Table memory_table(const Forecast& forecast, bool all_ranks) {
   }
   table.columns.push_back(number_column("total GiB"));
   const MemoryResult& memory = forecast.result.memory;
-  // A column of its own only where the stack's description knows more than the tensors.
+  // A separate column only if the stack's description covers more than the tensors.
   const bool shows_more = memory.shown_gib > memory.peak_gib;
   if (shows_more) table.columns.push_back(number_column("nvidia-smi GiB", "shown_gib"));
   const PreparedStep& step = forecast.step;
@@ -316,10 +318,10 @@ Table memory_table(const Forecast& forecast, bool all_ranks) {
     table.rows.push_back(std::move(cells));
     if (shows_more) table.rows.back().push_back(gib(row.shown_gib));
   }
-  table.notes.push_back(
-      fmt::format("GiB (2^30 bytes) per GPU; capacity {:.0f} GiB; fits: {}; in flight counts one stage's activations "
-                  "of one microbatch",
-                  memory.capacity_gib, memory.fits ? "yes" : "no"));
+  table.notes.push_back(fmt::format(
+      "GiB (2^30 bytes) per GPU; capacity {:.0f} GiB; fits: {}; in flight: number of activations, each of one "
+      "stage and one microbatch",
+      memory.capacity_gib, memory.fits ? "yes" : "no"));
   return table;
 }
 
@@ -334,7 +336,7 @@ Table memory_parts_table(const Forecast& forecast) {
                           fmt::format("{:.6g}", part.count), fmt::format("{:.3f}", gibibytes(part.total()))});
   }
   const RankMemoryResult& memory = forecast.result.memory.per_pipeline_rank[static_cast<std::size_t>(rank)];
-  table.notes.push_back(fmt::format("rank {} at its fullest: {:.2f} GiB", rank, memory.total_gib));
+  table.notes.push_back(fmt::format("rank {} at its peak: {:.2f} GiB", rank, memory.total_gib));
   return table;
 }
 
@@ -389,7 +391,8 @@ Table network_table(const Result& result) {
   const NetworkResult& network = *result.network;
   const double time_s = result.iteration.time_s;
   Table table;
-  table.columns = {text_column("links shared with others", "network"), {"adds"}, {"share"}};
+  table.columns = {
+      text_column("contention on shared links", "network"), {"added time", Align::kRight, "adds"}, {"share"}};
   for (const Axis axis : kResultAxes) {
     const double added = network.contention_s[axis];
     if (added <= 0.0) continue;
@@ -397,16 +400,17 @@ Table network_table(const Result& result) {
                           percent(added / time_s) + " %"});
   }
   const double added = time_s - network.without_sharing_s;
-  table.rows.push_back({"all contention", time_in_seconds(added), percent(added / time_s) + " %"});
+  table.rows.push_back({"total contention", time_in_seconds(added), percent(added / time_s) + " %"});
   if (network.paths) {
     const PathSamples& paths = *network.paths;
-    table.notes.push_back(fmt::format("over {} draws of paths: {} (5 %), {} (median), {} (95 %), worst {}",
-                                      paths.samples, time_in_seconds(paths.p5_s), time_in_seconds(paths.p50_s),
-                                      time_in_seconds(paths.p95_s), time_in_seconds(paths.most_s)));
+    table.notes.push_back(
+        fmt::format("step time over {} random choices of paths: {} (5 %), {} (median), {} (95 %), worst {}",
+                    paths.samples, time_in_seconds(paths.p5_s), time_in_seconds(paths.p50_s),
+                    time_in_seconds(paths.p95_s), time_in_seconds(paths.most_s)));
   }
   for (const GroupBandwidth& group : network.nccl_tests) {
     table.notes.push_back(fmt::format(
-        "nccl-tests, {} of 1 GiB over {} ranks: {:.1f} GB/s of bus bandwidth by itself, {:.1f} with all {} groups at "
+        "nccl-tests, {} of 1 GiB over {} ranks: {:.1f} GB/s of bus bandwidth alone, {:.1f} with all {} groups at "
         "once",
         group.collective, group.ranks, group.alone_busbw_gb_per_s, group.busbw_gb_per_s, name_of(group.axis)));
   }
@@ -418,13 +422,13 @@ Table network_table(const Result& result) {
 Table hot_links_table(const Result& result) {
   const NetworkResult& network = *result.network;
   Table table;
-  table.columns = {text_column("hot links", "link"), number_column("alike", "links"),
-                   number_column("used %", "used_percent"), text_column("by", "share")};
+  table.columns = {text_column("hot links", "link"), number_column("count", "links"),
+                   number_column("used %", "used_percent"), text_column("used by", "share")};
   for (const HotLink& link : network.hot_links) {
     table.rows.push_back(
         {link.link, fmt::format("{}", link.links), percent(link.utilisation), shares_text(link.share)});
   }
-  table.notes.push_back(fmt::format("used: while the step waits for messages on the link; {} of it in all",
+  table.notes.push_back(fmt::format("used: utilisation while the step waits for messages on the link, {} in total",
                                     time_in_seconds(network.waiting_s)));
   return table;
 }
@@ -444,14 +448,14 @@ std::vector<Table> result_tables(const Forecast& forecast, bool verbose, ShownMf
     std::stable_partition(assumptions.begin(), assumptions.end(), matters_most);
     const std::size_t more = assumptions.size() - kFirst;
     assumptions.resize(kFirst);
-    assumptions.push_back(fmt::format("{} more things{}: --verbose lists them", more,
-                                      ranks > 1 ? fmt::format("; the fullest of {} ranks is shown", ranks) : ""));
+    assumptions.push_back(fmt::format("{} more{}: --verbose lists them", more,
+                                      ranks > 1 ? fmt::format("; memory of the fullest of {} ranks", ranks) : ""));
   } else if (!verbose && ranks > 1) {
-    memory.notes.push_back(fmt::format("the fullest of {} ranks: --verbose lists them", ranks));
+    memory.notes.push_back(fmt::format("memory of the fullest of {} ranks: --verbose lists all", ranks));
   }
   for (const std::string& assumption : assumptions) memory.notes.push_back("assumed: " + assumption);
   std::vector<Table> tables = {step_table(forecast, mfu), breakdown_table(forecast.result)};
-  // Of who fine-tunes, what padding wastes outweighs the rest.
+  // For fine-tuning, the waste of padding outweighs everything else, so its table comes first.
   const bool first = forecast.result.packing && forecast.step.job.training.finetune;
   if (first) tables.insert(tables.begin(), packing_table(forecast.result));
   if (forecast.result.distribution) tables.push_back(distribution_table(forecast.result));

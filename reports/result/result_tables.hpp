@@ -21,82 +21,84 @@ std::string describe_job(const Job& job);
 
 /// "± 6.1 %".
 std::string plus_minus(const StepTimeInterval& interval);
-/// Which MFU a table shows: both where they differ by more than a point, else the one with attention in full; or one.
+/// The MFU that a table shows: both if they differ by more than a point, else the one with attention in full; or only
+/// one of them.
 enum class ShownMfu { kBoth, kFull, kCausal };
 template <>
 struct EnumNames<ShownMfu> {
   static constexpr std::string_view kNames[] = {"both", "full", "causal"};
 };
-/// "28.5 s a step ± 12 %, 79 days, $1.22 M · fits, 76.7 of 80 GiB (tight)": tight from 95 % of the capacity on.
+/// "28.5 s a step ± 12 %, 79 days, $1.22 M · fits, 76.7 of 80 GiB (tight)". Tight means at least 95 % of the capacity.
 std::string answer_line(const Result& result);
-/// A forecast as people read it, the answer first: the step, where its time goes, memory. `verbose`: of every pipeline
-/// rank and with all assumptions, else of the fullest one and with those that matter most.
+/// A forecast for humans, the answer first: the step, where its time goes, memory. With `verbose` it shows every
+/// pipeline rank and all assumptions, else the fullest rank and the most important assumptions.
 std::vector<Table> result_tables(const Forecast& forecast, bool verbose, ShownMfu mfu = ShownMfu::kBoth);
-/// The run of months: days and goodput, what it loses to what (`all`: the small losses too), what a change of it gives.
+/// Tables of a whole training run: days and goodput, time lost by cause (`all`: small losses too), gain of changes to
+/// the run.
 std::vector<Table> run_tables(const Result& result, bool all);
-/// Of a result with sequences of several lengths: what padding wastes, and the step with them packed.
+/// For a result with sequences of varying length: the waste of padding, and the step with packed sequences.
 Table packing_table(const Result& result);
-/// Of a result with a network: what sharing adds, and the hot links where there are any.
+/// For a result with a network: time added by sharing links, and the hot links if there are any.
 std::vector<Table> network_tables(const Result& result);
 Table hot_links_table(const Result& result);
-/// "dp 71 %, pp 29 %": from half a percent on.
+/// "dp 71 %, pp 29 %": shares of at least half a percent.
 std::string shares_text(const ByAxis<double>& shares);
-/// Of a rank's capacity: what the stack takes beyond the tensors is taken off.
+/// A rank's capacity minus the memory that the stack uses beyond the tensors.
 double capacity_for_tensors(const RankMemoryResult& rank);
 
-/// The longest chain of work and transfers, by what it consists of: shortening anything else does not help.
+/// The parts of the longest chain of work and transfers; shortening anything else does not help.
 Table critical_path_table(const Timeline& timeline, const CriticalPath& path);
-/// Memory by pipeline rank, or of the fullest one, in GiB.
+/// Memory by pipeline rank, or of the fullest rank alone, in GiB.
 Table memory_table(const Forecast& forecast, bool all_ranks = true);
-/// The tensors of the fullest rank at its fullest moment, largest first.
+/// The tensors of the fullest rank at its peak, largest first.
 Table memory_parts_table(const Forecast& forecast);
-/// The memory of each rank over time, at the moments it changes.
+/// The memory of each rank over time, at the moments when it changes.
 Table memory_over_time_table(const Forecast& forecast);
 /// One row with every figure, for a spreadsheet: the JSON's keys joined by dots.
 Table result_row(const Forecast& forecast);
 
-/// GiB over time of every rank, a chart for each six ranks, with the smallest capacity among them.
+/// GiB over time for every rank, one chart per six ranks, with the smallest capacity among them.
 std::vector<SeriesChart> memory_charts(const Forecast& forecast);
 
-/// The operators of a block (the last, with experts where there are any) under the job's layout: FLOP/s per GPU of
-/// their forward passes over the FLOPs for each byte that they move, below the roof min(peak, intensity · bandwidth) of
-/// the device (Williams, Waterman and Patterson, CACM 52(4), 2009). Fused attention counts the FLOPs that it computes,
-/// causal-halved. Operators without FLOPs do not appear. The job must hold operators, not a layer profile
+/// The operators of a block (the last one; with experts if the model has them) under the job's layout: FLOP/s per GPU
+/// of their forward passes over the FLOPs per byte moved, below the roof min(peak, intensity · bandwidth) of the device
+/// (Williams, Waterman and Patterson, CACM 52(4), 2009). Fused attention counts the FLOPs that it executes, halved by
+/// the causal mask. Operators without FLOPs do not appear. The job must have operators, not a layer profile
 /// (ConfigError).
 SeriesChart roofline_chart(const Job& job);
 
 /// All points, and the staircase through those that no other point beats in both x and y (less is better).
 SeriesChart pareto_chart(const std::string& title, const SeriesAxis& x, const SeriesAxis& y,
                          const std::vector<SeriesPoint>& points);
-/// The points of the front, by x; of equal ones the first.
+/// The points of the front, ordered by x; of equal points the first.
 std::vector<SeriesPoint> pareto_front(std::vector<SeriesPoint> points);
 
 /// The files of docs/explain, compiled in.
 const std::vector<EmbeddedFile>& embedded_explanations();
 
-/// A word that users confuse: what it is, its formulas, and sentences into which a job's own numbers go.
+/// A term that users confuse: its definition, its formulas, and sentences filled with a job's own numbers.
 struct Explanation {
   std::string group;
   std::string name;
   std::vector<std::string> aliases;
   std::string what;
   std::vector<std::string> formulas;
-  std::vector<std::string> yours;  ///< with {name} or, as a percentage, {name%} for the numbers of a job
+  std::vector<std::string> yours;  ///< with {name}, or {name%} as a percentage, for the numbers of a job
   std::string source;
   std::vector<std::string> see;
 };
 
-/// In the order of the files. Throws InternalError when one of them is malformed.
+/// Sorted as in the files. Throws InternalError if one of them is malformed.
 std::vector<Explanation> read_explanations();
 
-/// By name or alias, whatever the case, blanks, dashes and underscores; null when there is none.
+/// Finds a term by name or alias, ignoring case, blanks, dashes and underscores; null if there is none.
 const Explanation* find_explanation(const std::vector<Explanation>& explanations, std::string_view term);
 
-/// The links of a cluster's network by what they join: how many, of what bandwidth.
+/// The links of a cluster's network by the kind of nodes and switches that they connect: count and bandwidth.
 Table fabric_table(const Cluster& cluster, const NetworkFabric& fabric);
 
-/// Nodes, and the switches of each tier above them; of fabrics without tiers the nodes alone. Loads by link of the
-/// fabric, or none.
+/// Nodes, and the switches of each tier above them; for fabrics without tiers only the nodes. `loads` are by link of
+/// the fabric, and may be empty.
 FabricPicture fabric_picture(const Cluster& cluster, const NetworkFabric& fabric, const std::vector<LinkLoad>& loads);
 
 }  // namespace flopcast

@@ -17,13 +17,13 @@ namespace flopcast {
 
 namespace {
 
-// Runs of months as they are drawn.
+// Quantiles over the simulated runs.
 Table run_table(const RunResult& run, const std::optional<StepTimeInterval>& interval) {
   Table table;
-  table.columns = {text_column(fmt::format("run of months, {} drawn", run.runs), "run"),
-                   {"5 % are below", Align::kRight, "p5"},
+  table.columns = {text_column(fmt::format("whole run, {} simulations", run.runs), "run"),
+                   {"5th percentile", Align::kRight, "p5"},
                    {"median", Align::kRight, "p50"},
-                   {"95 % are below", Align::kRight, "p95"}};
+                   {"95th percentile", Align::kRight, "p95"}};
   const auto shares = [](const Quantiles& of) {
     return std::vector<std::string>{percent(of.p5) + " %", percent(of.p50) + " %", percent(of.p95) + " %"};
   };
@@ -31,34 +31,33 @@ Table run_table(const RunResult& run, const std::optional<StepTimeInterval>& int
     table.rows.push_back({name});
     table.rows.back().insert(table.rows.back().end(), cells.begin(), cells.end());
   };
-  add("days on the clock", {rounded(run.days.p5, 4), rounded(run.days.p50, 4), rounded(run.days.p95, 4)});
-  add("goodput (steps alone over the clock)", shares(run.goodput));
-  add("ETTR (training advances over the clock)", shares(run.ettr));
+  add("days (wall-clock)", {rounded(run.days.p5, 4), rounded(run.days.p50, 4), rounded(run.days.p95, 4)});
+  add("goodput (time of steps / wall-clock time)", shares(run.goodput));
+  add("ETTR (time that advances training / wall-clock time)", shares(run.ettr));
   if (run.cost_usd) {
-    add("cost, spares included", {dollars(run.cost_usd->p5), dollars(run.cost_usd->p50), dollars(run.cost_usd->p95)});
+    add("cost (including spares)", {dollars(run.cost_usd->p5), dollars(run.cost_usd->p50), dollars(run.cost_usd->p95)});
   }
   if (run.interruptions_per_day > 0.0) {
     table.notes.push_back(
         fmt::format("an interruption every {}", time_in_days(kSecondsADay / run.interruptions_per_day)));
   }
   if (interval) {
-    table.notes.push_back(
-        fmt::format("of steps as they are forecast, whose time is known to {}", plus_minus(*interval)));
+    table.notes.push_back(fmt::format("step times as forecast, with an uncertainty of {}", plus_minus(*interval)));
   }
   const auto level = [&](const char* where, double interval_s) {
     if (interval_s > 0.0)
       table.notes.push_back(fmt::format("a checkpoint {} every {}", where, time_in_days(interval_s)));
   };
   level("in storage", run.storage_interval_s);
-  level("in the memory of peers", run.memory_interval_s);
+  level("in peer memory", run.memory_interval_s);
   if (run.checkpoint_interval_s > 0.0) {
-    table.notes.push_back(fmt::format("of {} GiB; the run stands still {} for each, and {} to start from storage again",
-                                      thousands(run.checkpoint_gib), time_in_days(run.checkpoint_cost_s),
-                                      time_in_days(run.restore_s)));
+    table.notes.push_back(
+        fmt::format("a checkpoint has {} GiB; it stops the run for {}, and restoring from storage takes {}",
+                    thousands(run.checkpoint_gib), time_in_days(run.checkpoint_cost_s), time_in_days(run.restore_s)));
   }
   if (run.nodes_in_repair > 0.0) {
     table.notes.push_back(fmt::format(
-        "{} nodes are in repair on average; {} spares are enough for 95 % of the time, {} are worth what they cost",
+        "{} nodes are in repair on average; {} spares suffice for 95 % of the time, {} are worth their cost",
         rounded(run.nodes_in_repair, 3), run.spares_for_95, run.spares_worth));
   }
   return table;
@@ -66,7 +65,7 @@ Table run_table(const RunResult& run, const std::optional<StepTimeInterval>& int
 
 Table losses_table(const RunResult& run, bool all) {
   Table table;
-  table.columns = {text_column("lost to", "lost_to"), {"time"}, {"of the clock", Align::kRight, "share"}};
+  table.columns = {text_column("lost to", "lost_to"), {"time"}, {"share", Align::kRight, "share"}};
   const auto add = [&](const std::string& name, double seconds) {
     table.rows.push_back({name, time_in_days(seconds), percent(seconds / (run.days.p50 * kSecondsADay)) + " %"});
   };
@@ -82,18 +81,18 @@ Table losses_table(const RunResult& run, bool all) {
   for (std::size_t place = 0; place < causes.size(); ++place) {
     if (causes[place].seconds <= 0.0) continue;
     if (all || place < kShownCauses) {
-      add("by " + causes[place].name, causes[place].seconds);
+      add("cause: " + causes[place].name, causes[place].seconds);
     } else {
       others += causes[place].seconds;
     }
   }
-  if (others > 0.0) add("by other causes", others);
+  if (others > 0.0) add("other causes", others);
   return table;
 }
 
 Table options_table(const RunResult& run) {
   Table table;
-  table.columns = {text_column("what a change buys", "change"), {"goodput"}, {"days saved"}};
+  table.columns = {text_column("change to the run", "change"), {"goodput"}, {"days saved"}};
   const bool priced = std::any_of(run.options.begin(), run.options.end(),
                                   [](const RunOption& one) { return one.saved_usd.has_value(); });
   if (priced) table.columns.push_back({"money saved", Align::kRight, "saved"});

@@ -17,7 +17,7 @@ double linear_light(std::uint8_t channel) {
   return value <= 0.03928 ? value / 12.92 : std::pow((value + 0.055) / 1.055, 2.4);
 }
 
-/// Length of the well-formed UTF-8 sequence that text starts with, of a character that XML allows; 0 if there is none.
+/// Length of the well-formed UTF-8 sequence at the start of the text, if XML allows the character; 0 otherwise.
 std::size_t xml_character(std::string_view text) {
   const auto byte = [&text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);

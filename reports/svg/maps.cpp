@@ -19,7 +19,7 @@ namespace {
 constexpr double kCellHeight = 30.0;
 constexpr double kCellsTop = 72.0;
 constexpr double kTitleHeight = 30.0;
-constexpr double kKeyLine = 18.0;  // of the legend
+constexpr double kKeyLine = 18.0;  // line height of the legend
 constexpr double kMapLetter = 6.2;
 constexpr double kScaleWidth = 200.0;
 constexpr double kScaleHeight = 58.0;
@@ -99,7 +99,7 @@ class HeatMapDrawing {
 
   double cells_bottom() const { return cells_top_ + kCellHeight * static_cast<double>(map_.rows.size()); }
 
-  // What marks mean that occur.
+  // Legend entries for the marks that occur.
   void list_keys() {
     bool any_best = false;
     bool any_misfit = false;
@@ -120,8 +120,8 @@ class HeatMapDrawing {
     constexpr double kBox = 22.0;
     double y = cells_bottom() + kScaleHeight - 4.0;
     for (const Key key : keys_) {
-      const char* const words = key == Key::kBest     ? "the best that fits"
-                                : key == Key::kMisfit ? "does not fit into memory"
+      const char* const words = key == Key::kBest     ? "best that fits"
+                                : key == Key::kMisfit ? "does not fit in memory"
                                                       : "no such layout";
       if (key == Key::kMisfit) {
         canvas_.text(left_ + kBox / 2, y + 10.0, " class=\"struck\" text-anchor=\"middle\"", "12");
@@ -195,7 +195,7 @@ class HeatMapDrawing {
   double left_ = 0.0;
   double cell_width_ = 0.0;
   bool any_ = false;
-  double best_ = std::numeric_limits<double>::quiet_NaN();  // until a cell fits
+  double best_ = std::numeric_limits<double>::quiet_NaN();  // NaN until a cell fits
   double least_ = 0.0;
   double most_ = 0.0;
 };
@@ -222,7 +222,7 @@ std::string write_heat_map_svg(const HeatMap& map, const FigureStyle& style) {
 namespace {
 
 constexpr double kFabricWidth = 960.0;
-constexpr double kFabricNames = 96.0;  // at the left
+constexpr double kFabricNames = 96.0;  // margin at the left for names
 constexpr double kRowDistance = 92.0;
 constexpr double kBoxHeight = 20.0;
 constexpr double kRowsTop = 64.0;
@@ -235,7 +235,7 @@ Rgb load_color(double load) {
   return mixed(kEmpty, kFull, std::clamp(load, 0.0, 1.0));
 }
 
-// Neighbours as one, where they are too many to be seen.
+// Merges neighbouring boxes if there are too many to be seen.
 FabricPicture::Row merged_row(const FabricPicture::Row& row, std::size_t most) {
   if (row.boxes.size() <= most) return row;
   FabricPicture::Row merged{row.name, {}};
@@ -328,7 +328,8 @@ class FabricDrawing {
     constexpr int kSteps = 24;
     constexpr double kScale = 192.0;
     draw_color_scale(canvas_, left, y, kScale, kSteps, &load_color);
-    canvas_.text(left + kScale + 8.0, y + 8.0, " class=\"soft\"", "0 to 100 % of a link, while the step waits");
+    canvas_.text(left + kScale + 8.0, y + 8.0, " class=\"soft\"",
+                 "utilisation of a link, 0 to 100 %, while the step waits");
   }
 
   Canvas& canvas_;

@@ -15,23 +15,23 @@ constexpr double kPlotLeft = 62.0;
 constexpr double kLegendLine = 16.0;
 constexpr double kMarkerRadius = 3.0;
 constexpr double kResidualHeight = 120.0;
-constexpr double kMostResidual = 0.5;  // the residual panel's edges
+constexpr double kMostResidual = 0.5;  // edges of the residual panel
 constexpr double kLegendGap = 20.0;
-constexpr double kLegendText = 12.0;  // from the marker
+constexpr double kLegendText = 12.0;  // offset from the marker
 
-// Where the parts are.
+// Positions of the parts of the plot.
 struct ScatterFrame {
   double left = kPlotLeft;
   double top = 0.0;
-  double side = 0.0;          // of the square
-  double residual_top = 0.0;  // of the panel below it
+  double side = 0.0;          // side of the square plot
+  double residual_top = 0.0;  // top of the panel below the plot
   double legend_left = 0.0;
   double legend_top = 0.0;
   double bottom = 0.0;
   double width = 0.0;
 };
 
-// Circle, square, diamond and triangle: with seven colours, 28 series before a pair comes again.
+// Circle, square, diamond and triangle: with seven colours, 28 series before a combination repeats.
 std::string marker(std::size_t series, double x, double y) {
   const std::size_t shape = series % 4;
   const auto at = [](double value) { return coordinate(value); };
@@ -51,7 +51,7 @@ bool drawable(const SeriesPoint& point) {
   return point.x > 0.0 && point.y > 0.0 && std::isfinite(point.x) && std::isfinite(point.y);
 }
 
-// Decades that hold every point of both axes.
+// A scale whose decades cover every point of both axes.
 AxisScale scale_of(const ScatterChart& chart) {
   std::vector<double> values;
   for (const Series& series : chart.series) {
@@ -167,7 +167,7 @@ class ScatterDrawing {
     turned(frame_.residual_top + kResidualHeight / 2, "error");
   }
 
-  // y = x · factor over the plot, cut where it leaves the square.
+  // Draws y = x · factor, clipped to the square.
   void draw_diagonal(const char* css, double factor) {
     const double shift = std::log10(factor) / scale_.decades() * frame_.side;
     const double from = std::max(0.0, -shift);

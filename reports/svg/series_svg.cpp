@@ -22,7 +22,7 @@ constexpr double kChartLeft = 56.0;
 constexpr double kChartTop = 44.0;
 constexpr double kChartBottom = 42.0;
 constexpr double kSeriesLegendRow = 14.0;
-constexpr std::size_t kSeriesColors = 6;  // of the palette: black is for text
+constexpr std::size_t kSeriesColors = 6;  // colours of the palette used; black is for text
 constexpr double kNameHeight = 12.0;
 constexpr double kNameGap = 7.0;
 constexpr double kPointRadius = 4.0;
@@ -70,7 +70,7 @@ class ChartDrawing {
         legend_(legend_of(chart, frame)),
         x_(values_of(chart, chart.x, &SeriesPoint::x), chart.x.logarithmic),
         y_(values_of(chart, chart.y, &SeriesPoint::y), chart.y.logarithmic) {
-    // Further rows of the legend take their height from the plot.
+    // Additional rows of the legend reduce the height of the plot.
     rows_below_ = std::max(0, legend_.rows() - 1);
     const double more = kSeriesLegendRow * rows_below_;
     frame_.top += more;
@@ -100,7 +100,7 @@ class ChartDrawing {
     for (const Series& other : chart_.series) {
       if (is_line(other.style)) avoid_line(other, labels);
     }
-    // Names last, over all lines: a leader to one name runs behind another.
+    // Names last, above all lines, so that a leader to one name runs behind other names.
     std::vector<LabelBox> boxes;
     for (const SeriesPoint& point : series.points) {
       const double x = x_of(point.x);
@@ -176,7 +176,7 @@ class ChartDrawing {
     if (!path.empty()) canvas_.put("<path class=\"l {}l\"{} d=\"{}\"/>\n", css, dashes, path);
   }
 
-  // In grey, lines of different colours look alike.
+  // Dashes, since lines of different colours look alike in grey.
   static const char* dashes_of(const std::string& css) {
     constexpr std::array<const char*, kSeriesColors> kDashes = {"",
                                                                 " stroke-dasharray=\"7 2\"",
@@ -210,12 +210,12 @@ class ChartDrawing {
   bool titles_ = true;
   Frame frame_;
   Legend legend_;
-  int rows_below_ = 0;  // of the legend, below its first
+  int rows_below_ = 0;  // legend rows after the first
   AxisScale x_;
   AxisScale y_;
 };
 
-// How series are drawn, beside what all images have.
+// Style rules of series, besides those of all images.
 std::string series_css() {
   std::string css =
       ".series .l{fill:none;stroke-width:1.5}.series .ref{fill:#777}.series .refl{stroke:#777}"
@@ -231,7 +231,7 @@ constexpr double kStateImageWidth = 960.0;
 constexpr double kStateRowHeight = 20.0;
 constexpr double kStateRowsTop = 76.0;
 
-// The palette's blue, green and orange, and the grey of waiting.
+// The palette's blue, green and orange; grey for waiting, the last state.
 std::string state_color(const StateRows& rows, std::size_t state) {
   if (state + 1 == rows.states.size()) return "#dddddd";
   constexpr std::array<std::size_t, 3> kOrder = {0, 2, 4};
@@ -241,7 +241,7 @@ std::string state_color(const StateRows& rows, std::size_t state) {
 }  // namespace
 
 bool LineStretch::crosses(const LabelBox& box) const {
-  // The share of the stretch that lies within the box's width, then of that within its height.
+  // Clips the segment to the box's width, then to its height; `from` and `to` are fractions of the segment.
   double from = 0.0;
   double to = 1.0;
   const auto clip = [&](double start, double length, double low, double high) {

@@ -18,7 +18,7 @@ namespace flopcast {
 
 namespace {
 
-// Fields of protobuf: a varint of number and wire type, then the value.
+// A protobuf message: each field is a varint of number and wire type, then the value.
 class ProtobufMessage {
  public:
   void add_number(int field, std::uint64_t value) {
@@ -37,7 +37,7 @@ class ProtobufMessage {
     add_text(field, packed.bytes_);
   }
   const std::string& bytes() const { return bytes_; }
-  // As a stream of messages has it.
+  // The message prefixed with its length, as in a stream of messages.
   std::string behind_its_length() const {
     ProtobufMessage length;
     length.varint(bytes_.size());
@@ -54,7 +54,7 @@ class ProtobufMessage {
   std::string bytes_;
 };
 
-// Numbers of et_def.proto.
+// Enumerators of et_def.proto.
 enum NodeType : std::uint64_t { kCompute = 4, kSend = 5, kReceive = 6, kCollective = 7 };
 enum CollectiveType : std::uint64_t {
   kAllReduceType = 0,
@@ -85,7 +85,7 @@ std::uint64_t whole(double value) {
   return static_cast<std::uint64_t>(std::llround(std::max(0.0, value)));
 }
 
-// The devices that do a collective together. Replicas are those of dp and cp.
+// The groups of devices that do collectives together. Replicas span dp and cp.
 class ChakraGrid {
  public:
   explicit ChakraGrid(const Layout& layout) : layout_(layout), grid_(layout) {}
@@ -94,7 +94,7 @@ class ChakraGrid {
 
   std::vector<int> members(int rank, Axis axis) const {
     if (axis == Axis::kTensor || axis == Axis::kContext) return grid_.group_of(rank, axis);
-    // Data ranks and expert ranks are those of the plane of context and data ranks, context innermost.
+    // Data and expert groups lie in the plane of context and data ranks, context innermost.
     const int origin = grid_.neighbour(grid_.neighbour(rank, Axis::kContext, -grid_.coordinate(rank, Axis::kContext)),
                                        Axis::kData, -grid_.coordinate(rank, Axis::kData));
     const int position = grid_.coordinate(rank, Axis::kContext) + layout_.cp * grid_.coordinate(rank, Axis::kData);
@@ -108,7 +108,7 @@ class ChakraGrid {
     return ranks;
   }
 
-  // Unique over all devices and axes, above zero.
+  // Unique over all devices and axes, and positive.
   int number(int rank, Axis axis) const {
     const std::vector<int> ranks = members(rank, axis);
     return 1 + static_cast<int>(axis) * grid_.ranks() + *std::min_element(ranks.begin(), ranks.end());
@@ -119,7 +119,7 @@ class ChakraGrid {
   RankGrid grid_;
 };
 
-// One device's nodes, each after the one before.
+// The nodes of one device, each dependent on the previous one.
 class ChakraTrace {
  public:
   ChakraTrace(const Forecast& forecast, int rank)
@@ -141,7 +141,7 @@ class ChakraTrace {
 
  private:
   struct Sizes {
-    Seconds time;  // exposed
+    Seconds time;  // exposed time
     double bytes = 0.0;
   };
 
@@ -149,7 +149,7 @@ class ChakraTrace {
     return groups_.grid().neighbour(rank_, Axis::kPipeline, static_cast<int>(pipeline_rank) - pipeline_rank_);
   }
 
-  // A message of a boundary between stages; both ends give it the same number.
+  // Adds a message across a stage boundary; both ends give it the same tag.
   void add_message(NodeType type, const Action& action, const Needs::Neighbour& other) {
     if (!other || !other.crosses) return;
     const bool forward = action.kind == ActionKind::kForward;
@@ -168,11 +168,11 @@ class ChakraTrace {
               attribute("comm_tag", kInt32Value, tag)});
   }
 
-  // `sent` by a rank, which waits for `seconds` of it.
+  // `sent` is the number of bytes that a rank sends; the rank waits for `seconds`.
   void add_collective(const std::string& name, CollectiveType type, Axis axis, double sent, double seconds) {
     const auto ranks = static_cast<double>(groups_.members(rank_, axis).size());
     if (ranks < 2.0 || sent < 0.5) return;
-    // Of what a rank sends: 2(n-1)/n of an all-reduce's buffer, (n-1)/n of another's.
+    // A rank sends 2(n-1)/n of the buffer of an all-reduce, (n-1)/n of that of other collectives.
     const double buffer = sent * ranks / ((ranks - 1.0) * (type == kAllReduceType ? 2.0 : 1.0));
     add_node(name, kCollective, micros(seconds),
              {attribute("comm_type", kInt64Value, type), attribute("comm_size", kInt64Value, whole(buffer)),
@@ -201,7 +201,8 @@ class ChakraTrace {
     return {&costs.recompute, &costs.input_gradient, &costs.weight_gradient};
   }
 
-  // What an action sends along an axis: its share, by time, of what all passes of its stage send for a microbatch.
+  // Bytes that an action sends along an axis: its share, by time, of what all passes of its stage send for a
+  // microbatch.
   double sent_by(const StageCosts& costs, ActionKind kind, Axis axis) const {
     double all = 0.0;
     double own = 0.0;
@@ -210,11 +211,11 @@ class ChakraTrace {
     for (const PassCost* pass : passes_of(costs, kind)) own += pass->comm[axis].value();
     const double bytes = costs.sent[axis].sent_per_rank.value() / step_.program.slices_per_microbatch;
     if (all > 0.0) return bytes * own / all;
-    // Hidden whole, half of it in either direction.
+    // Communication that is fully hidden is split evenly between forward and backward.
     return kind == ActionKind::kWeightGradient ? 0.0 : bytes / 2;
   }
 
-  // What an action waits for along an axis.
+  // Exposed communication of an action along an axis, in seconds.
   double exposed_by(const StageCosts& costs, ActionKind kind, Axis axis) const {
     double seconds = 0.0;
     for (const PassCost* pass : passes_of(costs, kind)) seconds += pass->comm[axis].value();
@@ -255,7 +256,7 @@ class ChakraTrace {
     if (seconds > 0.0) add_node(name, kCompute, micros(seconds), {});
   }
 
-  // A node without time would be taken for one that nobody measured.
+  // Rounds up to 1, since a node without duration counts as not measured.
   static std::uint64_t micros(double seconds) {
     constexpr double kMicroseconds = 1e6;
     return seconds > 0.0 ? std::max<std::uint64_t>(1, whole(seconds * kMicroseconds)) : 0;
@@ -267,7 +268,7 @@ class ChakraTrace {
     node.add_number(1, ++last_);
     node.add_text(2, name);
     node.add_number(3, type);
-    // What is sent goes beside what follows: nobody waits for it.
+    // Sends overlap with what follows: no later node depends on them.
     if (waited_for_ > 0) node.add_numbers(5, {waited_for_});
     if (duration > 0) node.add_number(7, duration);
     node.add_text(10, attribute("is_cpu_op", kBoolValue, 0));
@@ -290,7 +291,8 @@ class ChakraTrace {
 void require_chakra_forms(const Forecast& forecast) {
   const Layout& layout = forecast.step.job.layout;
   const auto refuse = [](const char* field, std::string_view value) {
-    throw ConfigError({field, fmt::format("{} has no form in a Chakra trace", value), "", "leave it out"});
+    throw ConfigError({field, fmt::format("{} cannot be expressed in a Chakra trace", value), "",
+                       "remove it, or choose another trace format"});
   };
   if (forecast.step.job.cluster.uneven()) refuse("cluster.nodes", "a list of uneven nodes");
   if (forecast.step.program.asynchronous) refuse("layout.schedule", layout.schedule);

@@ -23,7 +23,7 @@ namespace flopcast {
 
 namespace {
 
-/// What arrives or leaves: gradients come from full backwards and input gradients alike.
+/// Identifies the input or output of a span: gradients come from full backwards and input gradients alike.
 struct Key {
   std::uint32_t microbatch = 0;
   std::uint16_t stage = 0;
@@ -97,9 +97,9 @@ std::string_view prefix_of(SpanKind kind) {
 using Nanoseconds = std::int64_t;
 
 constexpr int kLanesApart = 10;          // tid of lane n of a stream: the stream's + 10 n
-constexpr Nanoseconds kInsideSlice = 2;  // between the tail of an arrow and the end of its slice
+constexpr Nanoseconds kInsideSlice = 2;  // distance between the tail of an arrow and the end of its slice
 
-/// Ticks as whole nanoseconds, or as thousandths of a unit of an abstract schedule.
+/// Converts ticks to whole nanoseconds, or to thousandths of a unit for an abstract schedule.
 class Clock {
  public:
   explicit Clock(const Timeline& timeline) {
@@ -133,8 +133,8 @@ class Clock {
   Ticks factor_ = 1;
 };
 
-/// Where a slice is. It ends a nanosecond early: readers that keep microseconds as floating-point numbers, or take the
-/// first time off all others, would have it end after the next one starts.
+/// Position of a slice. It ends a nanosecond early, since readers that keep microseconds as floating-point numbers, or
+/// subtract the first time from all others, would otherwise see it end after the next one starts.
 struct Place {
   Nanoseconds start = 0;
   Nanoseconds duration = 0;
@@ -148,15 +148,15 @@ int tid_of(StreamKind stream, int lane) {
   return kTids.at(static_cast<std::size_t>(stream)) + kLanesApart * lane;
 }
 
-/// What is written at a time. The order of kinds is the order at equal times: counters first, slices before the arrows
+/// An event to be written. The order of kinds is the order at equal times: counters first, slices before the arrows
 /// that end or start inside them.
 struct Event {
   enum class Kind : std::uint8_t { kCounter, kSlice, kInside, kMessage, kFlowStart, kFlowEnd };
   Nanoseconds time = 0;
   Kind kind = Kind::kSlice;
   std::uint32_t rank = 0;
-  std::size_t index = 0;  ///< of the span, flow or counter point; of a message its row
-  std::size_t part = 0;   ///< of TraceOptions::counters, of what a slice consists of, or of a row's messages
+  std::size_t index = 0;  ///< index of the span, flow or counter point; for a message, its row
+  std::size_t part = 0;   ///< index into TraceOptions::counters, into the parts of a slice, or into a row's messages
 };
 
 class TraceWriter {
@@ -200,18 +200,18 @@ class TraceWriter {
 
   void write_header() {
     print("{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"title\":{}", json_text(timeline_.title));
-    if (timeline_.time_unit != "s") print(",\"time_unit\":{}", json_text("1 us stands for 1 unit of time"));
+    if (timeline_.time_unit != "s") print(",\"time_unit\":{}", json_text("1 us represents 1 unit of time"));
     if (timeline_.transfers.size() > options_.max_flows) {
-      print(",\"flows\":{}", json_text(fmt::format("left out: {} transfers are more than the limit of {}",
+      print(",\"flows\":{}", json_text(fmt::format("left out: {} transfers exceed the limit of {}",
                                                    timeline_.transfers.size(), options_.max_flows)));
     }
     if (shows_inside_) {
-      print(",\"inside passes\":\"how much of a pass each part takes, one after the other; not when\"");
+      print(",\"inside passes\":\"the share of a pass that each part takes, in sequence; not when it runs\"");
     } else if (!options_.inside.empty()) {
-      print(",\"inside passes\":\"left out: more slices than the limit of {}\"", options_.max_inside);
+      print(",\"inside passes\":\"left out: the number of slices exceeds the limit of {}\"", options_.max_inside);
     }
     if (!options_.messages.empty() && !shows_messages_) {
-      print(",\"fabric\":\"left out: more messages than the limit of {}\"", options_.max_inside);
+      print(",\"fabric\":\"left out: the number of messages exceeds the limit of {}\"", options_.max_inside);
     }
     for (const auto& [key, value] : options_.other_data) print(",{}:{}", json_text(key), json_text(value));
     print("}},\"traceEvents\":[");
@@ -288,7 +288,7 @@ class TraceWriter {
     return events;
   }
 
-  /// The last point of each time, where it changes the value.
+  /// Keeps the last point of each time, and only points that change the value.
   void add_counters(std::vector<Event>& events) const {
     for (std::size_t c = 0; c < options_.counters.size(); ++c) {
       const auto& ranks = options_.counters[c].ranks;
@@ -326,7 +326,7 @@ class TraceWriter {
     return found == inside_.end() || found->second.size() < 2 ? nullptr : &found->second;
   }
 
-  /// Of the parts of a span, in its slice; none where it consists of one thing.
+  /// Positions of the parts of a span within its slice; empty if it has only one part.
   std::vector<Place> places_inside(const Span& span) const {
     const std::vector<PassPart>* const parts = parts_of(span);
     if (parts == nullptr) return {};
@@ -378,7 +378,7 @@ class TraceWriter {
                    (*parts_of(span))[event.part].name);
   }
 
-  // How many times longer than with its links to itself.
+  // Writes a message with its slowdown relative to having its links alone.
   void write_message(const Event& event) {
     const SharedMessages& row = options_.messages[event.index];
     const SharedMessages::Message& message = row.messages[event.part];
@@ -413,7 +413,7 @@ class TraceWriter {
                    action.stage, action.microbatch);
   }
 
-  // An action on a slice of a microbatch.
+  // Writes an action on a slice of a microbatch.
   void write_cut(const Span& span) {
     const auto slices = static_cast<std::uint32_t>(timeline_.slices_per_microbatch);
     const Action& action = span.action;
@@ -449,7 +449,7 @@ class TraceWriter {
   Clock clock_;
   std::vector<std::vector<int>> lanes_;  ///< by rank and span
   std::vector<Flow> flows_;
-  PassParts inside_;  ///< one part a term
+  PassParts inside_;  ///< one part per term
   bool shows_inside_ = false;
   bool shows_messages_ = false;
   Buffer out_;
@@ -496,12 +496,12 @@ TraceCounter memory_counter(const Forecast& forecast) {
   return counter;
 }
 
-// A row stands for all replicas and shards of its part of the pipeline.
+// A row represents all replicas and shards of its part of the pipeline.
 std::vector<std::string> names_of_ranks(const Layout& layout, int ranks) {
   const int each = layout.tp * layout.cp * layout.dp;
   std::vector<std::string> names;
   for (int rank = 0; rank < ranks; ++rank) {
-    names.push_back(fmt::format("rank {}{}", rank, each == 1 ? "" : fmt::format(" (stands for {} GPUs)", each)));
+    names.push_back(fmt::format("rank {}{}", rank, each == 1 ? "" : fmt::format(" (represents {} GPUs)", each)));
   }
   return names;
 }

@@ -32,11 +32,11 @@ struct PhaseLook {
   const char* color;
   std::string_view words;
 };
-// In the order of RunPhase; Okabe and Ito's colours.
-constexpr std::array<PhaseLook, kRunPhases> kLooks = {{{'d', "#e69f00", "not found yet"},
-                                                       {'w', "#882255", "waits for a replacement"},
+// Indexed by RunPhase; Okabe and Ito's colours.
+constexpr std::array<PhaseLook, kRunPhases> kLooks = {{{'d', "#e69f00", "undetected failure"},
+                                                       {'w', "#882255", "waiting for replacement"},
                                                        {'r', "#0072b2", "restart"},
-                                                       {'x', "#d55e00", "trained in vain"},
+                                                       {'x', "#d55e00", "lost work"},
                                                        {'c', "#56b4e9", "checkpoint"},
                                                        {'f', "#cc79a7", "fewer replicas"},
                                                        {'s', "#009e73", "slow"},
@@ -47,11 +47,11 @@ using LostShares = std::array<double, kRunPhases>;
 struct LifeGrid {
   RowLength row = kRowLengths[0];
   int rows = 0;
-  int columns = 0;  // of a row
+  int columns = 0;  // per row
   double seconds = 0.0;
-  std::vector<LostShares> lost;  // by cell, of its length
+  std::vector<LostShares> lost;  // by cell, as fractions of its length
   double cell_seconds() const { return row.seconds / columns; }
-  // The part of a cell that the run fills.
+  // Fraction of a cell that the run covers.
   double filled(int cell) const { return std::clamp((seconds - cell * cell_seconds()) / cell_seconds(), 0.0, 1.0); }
   double trained(int cell) const {
     double share = filled(cell);
@@ -123,7 +123,7 @@ std::array<double, kRunPhases> life_losses(const RunLife& life) {
 }  // namespace
 
 std::string draw_life(const RunLife& life, const std::string& title, const TerminalOptions& options) {
-  constexpr int kBeside = 18;  // the label and the share
+  constexpr int kBeside = 18;  // columns for the label and the share
   constexpr int kFewest = 14;
   constexpr int kDays = 7;
   const int room = std::max(kFewest, options.width - kBeside);
@@ -137,8 +137,8 @@ std::string draw_life(const RunLife& life, const std::string& title, const Termi
     text +=
         fmt::format("{:>5} {:>3} |{}| {:>3.0f} %\n", grid.row.name, row + 1, cells, 100.0 * grid.trained_in_row(row));
   }
-  text += fmt::format("a column is {}; as {} as it trained", time_in_days(grid.cell_seconds()),
-                      options.ascii ? "many tenths (# is all)" : "high");
+  text += fmt::format("a column is {}; its {} shows the share spent training", time_in_days(grid.cell_seconds()),
+                      options.ascii ? "digit, in tenths (# for all)," : "height");
   const std::array<double, kRunPhases> lost = life_losses(life);
   for (std::size_t phase = 0; phase < kRunPhases; ++phase) {
     if (lost.at(phase) <= 0.0) continue;
@@ -197,7 +197,8 @@ std::string write_life_svg(const RunLife& life, const std::string& title, bool d
   SvgFrame frame{"life", width, legend_top + legend_rows * kLegendRow + kGap};
   frame.title = fmt::format("{}: {}, {} interruptions", title, time_in_days(grid.seconds), life.outcome.interruptions);
   frame.description =
-      "A row of time after the other; of each moment the height that trained, and what the rest was lost to.";
+      "Rows of consecutive time; the height at each moment is the share spent training, and colours show the causes of "
+      "lost time.";
   frame.css = ".life .trains{fill:#dbe7ee}";
   frame.dark_css = ".life .trains{fill:#33424c}";
   frame.dark_mode = dark_mode;

@@ -21,17 +21,17 @@ constexpr std::array<Rgb, kSpanKindCount> kHues = {{
     {0x00, 0x9E, 0x73},  // weight gradient: bluish green
     {0x56, 0xB4, 0xE9},  // send: sky blue
     {0xCC, 0x79, 0xA7},  // gradient reduction: reddish purple
-    {0xE5, 0xBC, 0xD3},  // embedding reduction: the same, lighter
+    {0xE5, 0xBC, 0xD3},  // embedding reduction: light reddish purple
     {0x8C, 0x8C, 0x8C},  // gradient norm: grey
     {0xF0, 0xE4, 0x42},  // optimizer: yellow
-    {0x7F, 0x4B, 0x68},  // parameter gather: reddish purple, darker
+    {0x7F, 0x4B, 0x68},  // parameter gather: dark reddish purple
     {0x6B, 0x6B, 0x1E},  // dispatch: olive
     {0xC8, 0xB4, 0x5A},  // combine: sand
 }};
 
 using Parts = std::vector<PassPart>;
 
-// Adds the parts of a pass that take any time, each name after what the pass is for.
+// Adds the parts of a pass with non-zero time, each prefixed with the purpose of the pass.
 void add_pass(Parts& parts, const std::string& prefix, const PassCost& pass, double slices,
               TermId computes = TermId::kCompute) {
   const auto add = [&](const char* name, TermId id, Seconds time) {
@@ -171,7 +171,7 @@ DisplayUnit display_unit(const Timeline& timeline, Ticks largest) {
       {{1.0, "s"}, {1e3, "ms"}, {1e6, "us"}, {1e9, "ns"}, {1e12, "ps"}}};
   const double seconds = static_cast<double>(largest) * timeline.units_per_tick;
   for (const auto& [per_second, name] : kUnits) {
-    // The factor forgives the rounding of units_per_tick: a billion ticks of 1e-12 s are a full millisecond.
+    // The factor absorbs the rounding of units_per_tick: a billion ticks of 1e-12 s are a full millisecond.
     if (seconds * per_second >= 1.0 - 1e-9) return {timeline.units_per_tick * per_second, std::string(name)};
   }
   return {timeline.units_per_tick, "s"};

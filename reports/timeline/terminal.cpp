@@ -21,15 +21,15 @@ constexpr std::array<std::string_view, 10> kSubscripts = {"₀", "₁", "₂", "
 
 struct Cell {
   std::string text;
-  std::optional<SpanKind> kind;  ///< none: idle
+  std::optional<SpanKind> kind;  ///< empty: idle
   bool odd_chunk = false;
 };
 
-/// How ticks become columns, and what is written into them.
+/// The mapping from ticks to columns, and the text written into them.
 struct Grid {
   double ticks_per_column = 1.0;
   std::int64_t columns = 0;
-  int digits = 0;  ///< of the microbatch numbers; 0: letters only
+  int digits = 0;  ///< digits of the microbatch numbers; 0: letters only
   bool rounded = false;
 
   std::int64_t column_of(Ticks time) const { return std::llround(static_cast<double>(time) / ticks_per_column); }
@@ -38,15 +38,15 @@ struct Grid {
 struct Drawing {
   const Timeline& timeline;
   const TerminalOptions& options;
-  std::vector<std::vector<Span>> rows;  ///< what is drawn: pairs one after the other, other streams first
+  std::vector<std::vector<Span>> rows;  ///< rows to draw: pairs one after the other, other streams first
   Grid grid;
 };
 
-/// Halves of a pair one after the other; the compute stream last, so that it covers what runs beside it.
+/// Halves of a pair one after the other; the compute stream last, so that it covers what overlaps with it.
 std::vector<Span> in_drawing_order(const std::vector<Span>& spans) {
   std::vector<Span> drawn;
   for (const Span& span : spans) {
-    // Exchanges lie inside passes, which cover them.
+    // Exchanges happen inside passes, which cover them.
     if (span.stream != StreamKind::kCompute && !is_exchange(span.kind)) drawn.push_back(span);
   }
   const std::size_t first_compute = drawn.size();
@@ -70,7 +70,7 @@ int columns_needed(const Span& span, int digits) {
   return span.kind == SpanKind::kForward ? digits : digits + 1;
 }
 
-/// Greatest common divisor of all times; 0 when everything happens at 0.
+/// Greatest common divisor of all times; 0 if everything happens at 0.
 Ticks common_unit(const Drawing& drawing) {
   Ticks unit = 0;
   for (const std::vector<Span>& row : drawing.rows) {
@@ -89,7 +89,7 @@ int longest_label(const Drawing& drawing) {
   return digits;
 }
 
-/// The fewest columns a common unit of time needs for every action to hold its number.
+/// The fewest columns per common unit of time with which every action can show its number.
 std::int64_t columns_per_unit(const Drawing& drawing, Ticks unit, int digits) {
   std::int64_t columns = 1;
   for (const std::vector<Span>& row : drawing.rows) {
@@ -178,7 +178,7 @@ std::vector<Cell> numbered_row(const Drawing& drawing, const std::vector<Span>& 
   return cells;
 }
 
-/// Time that each kind, in even and odd chunks, takes of a column of one row.
+/// Time that each kind, in even and odd chunks, takes of one column of a row.
 using Shares = std::array<std::array<double, 2>, kSpanKindCount>;
 
 void add_shares(const Drawing& drawing, const Span& span, std::vector<Shares>& columns) {
@@ -205,7 +205,7 @@ std::optional<Cell> busiest(const Shares& shares, double column) {
     const auto kind = static_cast<SpanKind>(k);
     cell = {std::string(1, letter_of(kind)), kind, shares.at(k)[1] > shares.at(k)[0]};
   }
-  // Half a column of idle time against half a column of work is work: the tolerance covers rounding.
+  // On a tie between idle and busy time the column is busy; the tolerance covers rounding.
   if (most <= 0.0 || most < (column - busy) * (1.0 - 1e-9)) return std::nullopt;
   return cell;
 }
@@ -225,7 +225,8 @@ std::vector<Cell> letter_row(const Drawing& drawing, const std::vector<Span>& sp
   return cells;
 }
 
-/// Text and background of the 256-colour palette nearest to the Okabe-Ito colours of the figures; odd chunks lighter.
+/// Text and background of the 256-colour palette nearest to the Okabe-Ito colours of the figures; odd chunks are
+/// lighter.
 std::string_view escape_of(SpanKind kind, bool odd_chunk) {
   constexpr std::array<std::array<std::string_view, 2>, kSpanKindCount> kEscapes = {{
       {"\x1b[38;5;231;48;5;25m", "\x1b[38;5;16;48;5;110m"},  // forward: blue
@@ -274,7 +275,8 @@ std::string legend_sample(const Drawing& drawing, SpanKind kind) {
 std::string legend(const Drawing& drawing) {
   std::string line;
   std::size_t taken = 0;
-  // One entry is never broken: colours take no columns, a sample at most two. Of narrow drawings it stands in one line.
+  // A legend entry is never broken: colours take no columns, a sample at most two. Below 80 columns the legend is not
+  // wrapped.
   constexpr int kNarrowestBroken = 80;
   const auto most = static_cast<std::size_t>(std::max(drawing.options.width, kNarrowestBroken));
   const auto make_room = [&](std::string_view name) {
@@ -295,14 +297,14 @@ std::string legend(const Drawing& drawing) {
   line += drawing.options.ascii ? ". idle\n" : "· idle\n";
   const bool cut = drawing.timeline.slices_per_microbatch > 1;
   if (drawing.grid.digits == 0) {
-    if (drawing.grid.rounded) line += "each column shows what takes most of it\n";
+    if (drawing.grid.rounded) line += "each column shows the kind that takes most of it\n";
   } else if (drawing.grid.digits < longest_label(drawing)) {
     line += cut ? "numbers: last digit of the slice" : "numbers: last digit of the microbatch\n";
   } else if (cut) {
     line += "numbers: slices";
   }
   if (cut && drawing.grid.digits > 0) {
-    line += fmt::format(", {} of each microbatch, numbered through\n", drawing.timeline.slices_per_microbatch);
+    line += fmt::format(", {} per microbatch, numbered consecutively\n", drawing.timeline.slices_per_microbatch);
   }
   const int chunks = chunk_count(drawing.timeline);
   if (chunks == 1) return line;
@@ -321,14 +323,14 @@ std::string legend(const Drawing& drawing) {
   }
   const bool copies = drawing.timeline.model_copies > 1;
   line += copies ? fmt::format("{} copies of the model", drawing.timeline.model_copies)
-                 : fmt::format("{} chunks a rank", chunks);
+                 : fmt::format("{} chunks per rank", chunks);
   const std::string_view odd = copies ? "copy 1" : chunks == 2 ? "chunk 1" : "odd chunks";
   if (drawing.options.color) {
     line += fmt::format("; {} lighter", odd);
   } else if (drawing.grid.digits > 0 && !drawing.options.ascii) {
     line += fmt::format("; {} in small digits", odd);
   } else if (drawing.grid.digits > 0) {
-    line += ": a number comes back once for each";
+    line += ": each number appears once per chunk";
   }
   return line + "\n";
 }

@@ -22,21 +22,21 @@ namespace {
 
 constexpr double kLegendEntry = 11.0;  // side of a legend square
 
-/// Sizes in pixels; x of a time is left + ticks * per_tick.
+/// Sizes in pixels; the x of a time is left + ticks * per_tick.
 struct RowGeometry {
   double left = 0.0;
   double per_tick = 0.0;
-  double height = 22.0;           ///< of the compute lane
-  double lane_height = 5.0;       ///< of each lane of another stream
-  std::vector<StreamKind> lanes;  ///< the other streams that something runs on, top to bottom
-  int chunks = 1;                 ///< of the whole figure: shades depend on it
+  double height = 22.0;           ///< height of the compute lane
+  double lane_height = 5.0;       ///< height of each lane of another stream
+  std::vector<StreamKind> lanes;  ///< other streams with spans, top to bottom
+  int chunks = 1;                 ///< chunks of the whole figure, on which shades depend
 
   double x(Ticks time) const { return left + static_cast<double>(time) * per_tick; }
   double total_height() const { return height + static_cast<double>(lanes.size()) * (lane_height + 1.0); }
 };
 
-constexpr double kOwnRectangle = 1.2;  // narrower spans have no tooltip: nobody can point at them
-constexpr double kSmallest = 0.2;      // narrower spans are drawn as what takes most of this width
+constexpr double kOwnRectangle = 1.2;  // narrower spans have no tooltip: they are too small to point at
+constexpr double kSmallest = 0.2;      // narrower spans are merged and drawn as the kind that takes most of this width
 
 struct Box {
   double x = 0.0;
@@ -47,14 +47,14 @@ struct Box {
 
 using Style = std::pair<SpanKind, ChunkIndex>;  // kind and chunk
 
-/// What a kind's rectangles say.
+/// The labels on a kind's rectangles.
 struct LabelStyle {
-  double size = 0.0;  ///< of the text; 0: nothing
+  double size = 0.0;  ///< text size; 0: no text
   bool letters = false;
 };
 
-/// Draws narrow spans of one lane as one path a style. Times that lie within kSmallest of each other are decided by
-/// majority.
+/// Draws the narrow spans of one lane as one path per style. Spans within kSmallest of each other are merged into the
+/// style that takes most of the time.
 class NarrowSpans {
  public:
   void add(const Box& box, const Style& style) {
@@ -112,8 +112,8 @@ class NarrowSpans {
   std::map<Style, std::vector<Box>> paths_;
 };
 
-/// Letter and number where the widest of a kind fits into its narrowest rectangle, else numbers, in the largest size
-/// that does; where not even the smallest does, numbers wherever one fits.
+/// Letter and number if the widest label of a kind fits into its narrowest rectangle, else numbers, in the largest size
+/// that fits; if not even the smallest size fits everywhere, numbers in the rectangles with room for them.
 LabelStyle label_style(double narrowest, double lowest, const std::string& widest, char letter, double largest) {
   const double tallest = std::min(largest, lowest * 0.8);
   if (tallest < kSmallestText) return {};
@@ -125,7 +125,8 @@ LabelStyle label_style(double narrowest, double lowest, const std::string& wides
   return {kSmallestText, false};
 }
 
-/// Degrees of the lines over a kind's colour: what forward and backward passes are not told from in grey.
+/// Angle in degrees of the hatching over a kind's colour, which separates kinds from forward and backward passes in
+/// grey.
 std::optional<int> hatch_of(SpanKind kind) {
   switch (kind) {
     case SpanKind::kWeightGradient:
@@ -152,13 +153,13 @@ void draw_label(Canvas& canvas, const std::string& label, const Box& box, bool l
 }
 
 void draw_box(Canvas& canvas, const std::string& tooltip, const Box& box, const Style& style) {
-  // A hairline of background keeps neighbours apart without touching where a span starts.
+  // A hairline of background separates neighbours without moving the start of a span.
   const double gap = std::min(0.7, box.width * 0.12);
   canvas.rectangle(fmt::format(" class=\"{}\"", css_class(style.first, style.second)), box.x, box.y, box.width - gap,
                    box.height, tooltip);
 }
 
-/// The vertical place of each span: its stream's lane; the halves of an overlapped pair share the compute lane.
+/// The vertical position of each span: its stream's lane; the halves of an overlapped pair share the compute lane.
 std::vector<Box> place(const std::vector<Span>& spans, const RowGeometry& geometry) {
   std::vector<Box> boxes;
   const std::vector<int> lane_of = assign_lanes(spans);
@@ -184,7 +185,7 @@ std::vector<Box> place(const std::vector<Span>& spans, const RowGeometry& geomet
   return boxes;
 }
 
-/// A bar where the weights of a rank change, a little taller than its row.
+/// Draws a bar where the weights of a rank change, a little taller than its row.
 void draw_updates(Canvas& canvas, const std::vector<Ticks>& updates, const RowGeometry& geometry) {
   std::string path;
   double last = -kOwnRectangle;
@@ -200,7 +201,7 @@ void draw_updates(Canvas& canvas, const std::vector<Ticks>& updates, const RowGe
 
 using LabelStyles = std::map<Style, LabelStyle>;
 
-/// One for each kind and chunk, of all that is drawn.
+/// One style for each kind and chunk drawn.
 LabelStyles label_styles(const std::vector<Timeline>& timelines, const RowGeometry& geometry, double largest) {
   struct Seen {
     double narrowest = 0.0;
@@ -231,11 +232,11 @@ LabelStyles label_styles(const std::vector<Timeline>& timelines, const RowGeomet
     all_letters = all_letters && styles[style].letters;
     smallest = std::min(smallest, styles[style].size);
   }
-  // Labels of one size: those of halves of pairs are the smallest.
+  // All labels get the size of the smallest, those on halves of pairs.
   if (all_letters) {
     for (auto& [style, label] : styles) label.size = smallest;
   }
-  // A letter on some kinds alone would look as if it meant something.
+  // Letters on some kinds only would look as if they had a meaning.
   if (!all_letters) {
     for (const auto& [style, one] : seen) {
       LabelStyle& label = styles[style];
@@ -247,7 +248,7 @@ LabelStyles label_styles(const std::vector<Timeline>& timelines, const RowGeomet
   return styles;
 }
 
-/// The rectangles, tooltips and numbers of one rank, with y = 0 at the top of its row.
+/// Draws the rectangles, tooltips and numbers of one rank, with y = 0 at the top of its row.
 void draw_rank(Canvas& canvas, const Timeline& timeline, std::size_t rank, const RowGeometry& geometry,
                const DisplayUnit& unit, const LabelStyles& styles, double text) {
   const std::vector<Span>& spans = timeline.ranks[rank];
@@ -268,7 +269,7 @@ void draw_rank(Canvas& canvas, const Timeline& timeline, std::size_t rank, const
                              : boxes[i].height * 0.8 < kSmallestText ? LabelStyle{}
                                                                      : LabelStyle{kSmallestText, false};
     const Rgb fill = fill_color(style.first, style.second, geometry.chunks);
-    // Lines through a number would make another of it.
+    // Hatching through a number would make it unreadable.
     const std::string halo = hatch_of(style.first) ? hex_color(fill) : "";
     draw_label(labels, label_of(spans[i], slices, label.letters), boxes[i], needs_light_text(fill), label.size, text,
                halo);
@@ -278,17 +279,17 @@ void draw_rank(Canvas& canvas, const Timeline& timeline, std::size_t rank, const
   if (timeline.weights) draw_updates(canvas, timeline.weights->updates[rank], geometry);
 }
 
-/// What is common to all panels of a figure.
+/// Properties common to all panels of a figure.
 struct Figure {
   const std::vector<Timeline>& timelines;
   const SvgOptions& options;
-  Ticks makespan = 0;  ///< of the longest timeline
+  Ticks makespan = 0;  ///< makespan of the longest timeline
   DisplayUnit unit;
   RowGeometry geometry;
   double row_pitch = 0.0;
   double right = 0.0;
   bool panel_titles = false;
-  double text = 11.0;  ///< size of words
+  double text = 11.0;  ///< text size
   LabelStyles labels = {};
 
   double letter() const { return text * kLetterShare; }
@@ -311,7 +312,7 @@ Figure lay_out(const std::vector<Timeline>& timelines, const SvgOptions& options
   const double margin = options.in_print ? 1.0 : kImageMargin;
   Figure figure{timelines, options, 0, {}, {}, 0.0, options.width - margin, timelines.size() > 1};
   figure.text = text_size(options);
-  // Half of the last mark of the axis.
+  // Leaves room for half of the last mark of the axis.
   if (options.in_print) figure.right -= 2.0 * figure.letter();
   int most_ranks = 0;
   for (const Timeline& timeline : timelines) {
@@ -339,10 +340,10 @@ std::string summary(const Timeline& timeline, const DisplayUnit& unit) {
   if (timeline.makespan() <= 0) return fmt::format("{} rank{}, nothing ran", ranks, ranks == 1 ? "" : "s");
   return fmt::format("{} rank{}, makespan {}, idle {:.1f} %{}", ranks, ranks == 1 ? "" : "s",
                      time_text(static_cast<double>(timeline.makespan()), unit), 100.0 * idle_share(timeline),
-                     timeline.weights ? " with the fill and drain that are drawn" : "");
+                     timeline.weights ? " including the fill and drain shown" : "");
 }
 
-/// Kinds and chunks that occur, in drawing order.
+/// The kinds and chunks that occur, in drawing order.
 std::set<std::pair<SpanKind, ChunkIndex>> styles_present(const Figure& figure) {
   std::set<std::pair<SpanKind, ChunkIndex>> styles;
   for (const Timeline& timeline : figure.timelines) {
@@ -356,7 +357,7 @@ bool any_weights(const Figure& figure) {
                      [](const Timeline& timeline) { return timeline.weights.has_value(); });
 }
 
-/// By its looks, so that images that share a page may share it.
+/// Named by its look, so that images on the same page can share it.
 std::string hatch_name(SpanKind kind, const std::string& color) {
   return fmt::format("hatch{}-{}", *hatch_of(kind), color.substr(1));
 }
@@ -374,14 +375,14 @@ std::string hatches(const Figure& figure) {
   return fmt::format("{}", fmt::join(patterns, ""));
 }
 
-// How timelines are drawn, beside what all images have.
+// Style rules of timelines, besides those of all images.
 std::string timeline_css(const Figure& figure) {
   std::string css =
       ".flopcast .idle{fill:#ececec}.flopcast .axis{stroke:#555;fill:none}"
       ".flopcast .move{stroke:#333;stroke-opacity:.55;stroke-width:.8;fill:none}\n"
       ".flopcast .l,.flopcast .d{text-anchor:middle;pointer-events:none}.flopcast .l{fill:#fff}.flopcast "
       ".d{fill:#000}\n";
-  // Printed in grey, the lightest passes are as light as what idles here.
+  // In a grey print the lightest passes are as light as the idle colour.
   if (figure.options.in_print) css += ".flopcast .idle{fill:#fff;stroke:#888;stroke-width:.5}";
   if (any_weights(figure)) css += ".flopcast .update{fill:#111}";
   for (const auto& [kind, chunk] : styles_present(figure)) {
@@ -395,7 +396,7 @@ constexpr const char* kDarkCss =
     ".flopcast .idle{fill:#2b2f36}.flopcast .axis{stroke:#aaa}.flopcast .move{stroke:#ddd}.flopcast .l{fill:#fff}"
     ".flopcast .d{fill:#000}.flopcast .update{fill:#fff}";
 
-/// The positions of the axis, as text and x.
+/// The marks of the axis, as text and x.
 std::vector<std::pair<std::string, double>> axis_marks(const Figure& figure) {
   std::vector<std::pair<std::string, double>> marks;
   const double range = static_cast<double>(figure.makespan) * figure.unit.per_tick;
@@ -429,13 +430,13 @@ void draw_grid(Canvas& canvas, const Figure& figure, double top, double bottom) 
   canvas.path("grid", path);
 }
 
-/// A title, or what stands before its colon where the whole is too wide; `letter`: its mean letter.
+/// A title, or its part before the colon if the whole is too wide; `letter` is the mean width of a letter.
 std::string title_within(const std::string& title, const Figure& figure, double letter) {
   const double room = figure.right - figure.geometry.left;
   return text_width(title, letter) <= room ? title : title.substr(0, title.find(": "));
 }
 
-/// As much of a text as fits beside so many letters.
+/// As much of a text as fits next to `letters` letters.
 std::string short_of(const std::string& text, const Figure& figure, std::size_t letters) {
   const double room = figure.right - figure.geometry.left;
   const auto fits = [&](const std::string& shown) {
@@ -479,7 +480,7 @@ double draw_panel(Canvas& canvas, const Figure& figure, const Timeline& timeline
   return bottom;
 }
 
-/// What a shade stands for: a chunk of the model, or one of its copies.
+/// The meaning of a shade: a chunk of the model, or one of its copies.
 std::string_view chunk_word(const Figure& figure) {
   bool any_chunks = false;
   bool any_copies = false;
@@ -509,7 +510,7 @@ double draw_legend(Canvas& canvas, const Figure& figure, double y) {
   std::vector<LegendEntry> entries;
   for (const auto& [kind, chunk] : styles_present(figure)) {
     const std::string words = legend_words(figure, kind, chunk);
-    // Sends come in a shade a chunk too, but one entry says what they are.
+    // Sends have one shade per chunk too, but share one entry.
     if (entries.empty() || entries.back().words != words) {
       entries.push_back({of_class(css_class(kind, chunk)), words});
     }
@@ -532,7 +533,7 @@ double draw_legend(Canvas& canvas, const Figure& figure, double y) {
 }
 
 std::string describe(const Figure& figure) {
-  std::string text = "Pipeline timeline: one row a rank, time to the right.";
+  std::string text = "Pipeline timeline: one row per rank, time to the right.";
   for (const Timeline& timeline : figure.timelines) {
     text += " " + (timeline.title.empty() ? "" : timeline.title + ": ") + summary(timeline, figure.unit) + ".";
   }

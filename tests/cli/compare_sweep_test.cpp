@@ -104,7 +104,7 @@ TEST(ReportOfSchedules, TimelinesOfOtherUnitsAreRefused) {
             0);
   const CommandResult mixed = run_flopcast({"report", "job.json", "bare.json", "-o", "x.html"}, options);
   EXPECT_EQ(mixed.exit_code, 2);
-  EXPECT_NE(mixed.standard_error.find("the timeline of job.json is in s, that of bare.json in a schedule's own units"),
+  EXPECT_NE(mixed.standard_error.find("the timeline of job.json is in s, but that of bare.json in the units of a schedule"),
             std::string::npos)
       << mixed.standard_error;
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "x.html"));

@@ -65,8 +65,8 @@ TEST(Months, SimulateTellsTheRun) {
 TEST(Months, TablesTellTheRun) {
   const CommandResult result = run_flopcast(one_layout({"simulate", "--failures", "llama3"}));
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
-  for (const char* words : {"with failures", "goodput (steps alone over the clock)", "lost to", "by faulty GPU",
-                            "what a change buys", "a checkpoint in storage every", "are worth what they cost"}) {
+  for (const char* words : {"with failures", "goodput (time of steps / wall-clock time)", "lost to", "cause: faulty GPU",
+                            "change to the run", "a checkpoint in storage every", "are worth their cost"}) {
     EXPECT_NE(result.standard_output.find(words), std::string::npos) << words;
   }
 }
@@ -77,7 +77,7 @@ TEST(Months, TheReportShowsTheRun) {
   ASSERT_EQ(run_flopcast(one_layout({"simulate", "--failures", "llama3", "--html", page})).exit_code, 0);
   const std::string text = read_text(page);
   for (const char* words :
-       {"The median run", "goodput (steps alone over the clock)", "lost to", "what a change buys"}) {
+       {"The median run", "goodput (time of steps / wall-clock time)", "lost to", "change to the run"}) {
     EXPECT_NE(text.find(words), std::string::npos) << words;
   }
   ASSERT_EQ(run_flopcast(one_layout({"simulate", "--html", page})).exit_code, 0);
@@ -140,7 +140,7 @@ TEST(Months, LifeIsDrawn) {
         run_flopcast(one_layout({"simulate", "--failures", "llama3", "--runs", "5", "--life", file}));
     ASSERT_EQ(result.exit_code, 0) << result.standard_error;
     const std::string text = read_text(file);
-    EXPECT_NE(text.find("trained in vain"), std::string::npos);
+    EXPECT_NE(text.find("lost work"), std::string::npos);
     EXPECT_NE(text.find("</svg>"), std::string::npos);
   }
   EXPECT_EQ(read_text(page).rfind("<!doctype html>", 0), 0u);

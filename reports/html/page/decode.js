@@ -1,4 +1,4 @@
-// Reads what reports/html/packed_timeline.cpp writes.
+// Reads the data written by reports/html/packed_timeline.cpp.
 
 class Column {
   constructor(base64) {
@@ -39,7 +39,7 @@ class Column {
 const kStreams = ["compute", "gradient", "pipeline", "experts"];
 const kBesideActions = new Set(["send", "dispatch", "combine"]);  // kinds that name an action without being one
 
-// The spans of one rank, a typed array a property. waitRank is -1 where a span waits for nothing.
+// The spans of one rank, one typed array per property. waitRank is -1 if a span waits for nothing.
 function decodeRank(count, columns, codes) {
   const rank = {
     count,
@@ -112,7 +112,7 @@ function decodeTimeline(packed) {
   };
 }
 
-// By rank: times in ticks, and the bytes held from each of them on.
+// Per rank: times in ticks, and the bytes held from each of them on.
 function decodeMemory(packed) {
   const change = new Column(packed.change);
   const step = new Column(packed.time);

@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Human-readable numbers.
 
 function significant(value, digits = 4) {
   if (value === 0) return "0";
@@ -8,7 +8,7 @@ function significant(value, digits = 4) {
 
 const kTimeUnits = [[63115200, "years", 31557600], [172800, "days", 86400], [7200, "h", 3600], [600, "min", 60], [1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"], [1e-12, "ps"]];
 
-// Seconds in a unit that leaves few digits; any other unit as it is.
+// Seconds in a unit that needs few digits; values in other units as they are.
 function timeText(value, unit, digits = 4) {
   if (unit !== "s") return significant(value, digits) + (unit ? " " + unit : "");
   const [from, name, scale = from] = kTimeUnits.find(([from]) => Math.abs(value) >= from) ?? (value === 0 ? [1, "s"] : kTimeUnits.at(-1));
@@ -22,7 +22,7 @@ function gibText(gib, digits = 4) {
 const moneyText = dollars => "$" + Number(significant(dollars, 3)).toLocaleString("en-US");
 const countText = value => Math.round(value).toLocaleString("en-US");
 
-// The round step that cuts `range` into about `parts`.
+// The round step that divides `range` into about `parts` parts.
 function roundStep(range, parts) {
   const rough = range / parts;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -30,7 +30,7 @@ function roundStep(range, parts) {
   return factor * power;
 }
 
-// element("td", {class: "number"}, "1") and so on; text is never read as HTML.
+// element("td", {class: "number"}, "1") and so on; text is never parsed as HTML.
 function element(name, attributes = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {

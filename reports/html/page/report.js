@@ -1,4 +1,4 @@
-// Puts the page together from its data.
+// Builds the page from its data.
 
 function showReport(main, data) {
   const {views} = data;
@@ -20,7 +20,7 @@ function showReport(main, data) {
     const models = withTimeline.map(view => new TimelineModel(view));
     const steady = views.find(isSteady);
     const gpus = rowsStandFor(withTimeline);
-    main.append(section("Timeline", "timeline", gpus ? element("p", {class: "note", "data-fact": "row"}, gpus) : "", steady ? element("p", {class: "note"}, `Drawn from an empty pipeline on. The weights change where the bars are, while the pipeline stays full; once it is, a step takes ${timeText(steady.result.iteration.time_s, "s")}, updates and reductions included, which are not drawn.`) : "", holder, panel));
+    main.append(section("Timeline", "timeline", gpus ? element("p", {class: "note", "data-fact": "row"}, gpus) : "", steady ? element("p", {class: "note"}, `The drawing starts with an empty pipeline. Bars mark where the weights change; the pipeline stays full meanwhile. Once it is full, a step takes ${timeText(steady.result.iteration.time_s, "s")}, including updates and reductions, which are not drawn.`) : "", holder, panel));
     timeline = new TimelineView(holder, (model, rank, index, group) => showDetails(panel, timeline, model, rank, index, group), data.terms.step);
     timeline.show(models);
     showDetails(panel, timeline, null);
@@ -28,7 +28,7 @@ function showReport(main, data) {
   for (const part of [stepSection(views, data.terms), memorySection(views, data.terms), bubbleSection(views, data.terms), ranksSection(views, data.terms), jobSection(views, data.command) ?? commandSection(data.command), assumptionsSection(views)]) {
     if (part) main.append(part);
   }
-  main.append(element("footer", {}, `Made by ${data.tool}. Nothing is loaded from elsewhere.`));
+  main.append(element("footer", {}, `Made by ${data.tool}. This page loads nothing from the network.`));
   return timeline;
 }
 
@@ -36,7 +36,7 @@ const reportData = document.getElementById("report-data");
 if (reportData) {
   const data = JSON.parse(reportData.textContent);
   const timeline = showReport(document.querySelector("main"), data);
-  // What a test or a curious reader asks in the console.
+  // For tests, and for use in the browser's console.
   window.flopcast = {data, timeline};
   requestAnimationFrame(() => setTimeout(() => { window.flopcast.shownAfterMs = performance.now(); }));
 }

@@ -1,11 +1,11 @@
-// The parts of a page below its timeline. Each returns a section, or null where no view has what it shows.
+// The parts of a page below its timeline. Each function returns a section, or null if no view has the data for it.
 
-// Stacked bars: one row a bar, with a legend, and the same figures as a table for those who read or copy them.
+// Stacked bars: one bar per row, with a legend, and the same figures as a table to read or copy.
 
 const kHatch = "repeating-linear-gradient(45deg, var(--idle) 0 4px, var(--faint) 4px 5px)";
 
-// rows: [{label, values: [number], limit}], parts: [{name, color, what}], format: number -> text; `scale` is the sum that fills
-// the width, the longest row's unless given.
+// rows: [{label, values: [number], limit}], parts: [{name, color, what}], format: number -> text; `scale` is the sum
+// that fills the width, by default that of the longest row.
 function stackedBars(parts, rows, format, {limitName, compact, scale} = {}) {
   const total = row => row.values.reduce((sum, value) => sum + Math.max(0, value), 0);
   const widest = scale ?? Math.max(1e-300, ...rows.map(row => Math.max(total(row), row.limit ?? 0)));
@@ -29,34 +29,34 @@ function stackedBars(parts, rows, format, {limitName, compact, scale} = {}) {
   return element("div", {class: compact ? "bars compact" : "bars"}, legend, element("div", {class: "bar-grid"}, ...bars.flat()), table);
 }
 
-// Of the terms of the page's data what bars need: waiting, which has no colour, is hatched.
+// The terms of the page's data as bars need them: waiting, which has no colour, is hatched.
 const partsOf = terms => terms.map(({name, color, what}) => ({name, color: color || kHatch, what}));
 
 function section(title, id, ...children) {
   return element("section", {"aria-labelledby": id}, element("h2", {id}, title), ...children);
 }
 
-// What decides whether it fits: the tensors and what the stack takes beyond them.
+// Memory that decides whether it fits: the tensors and what the stack uses beyond them.
 const shownGib = memory => Math.max(memory.shown_gib ?? 0, memory.peak_gib);
 const memoryParts = rank => ({...rank, beyond_gib: Math.max(0, (rank.shown_gib ?? 0) - rank.total_gib)});
 
-// What is said of a figure below it, of nine steps in ten.
-const likely = ({step_time_interval: interval}, text) => interval ? `${text(interval.low_s)} to ${text(interval.high_s)} in nine of ten` : "";
+// The line below a figure: its range in nine of ten steps.
+const likely = ({step_time_interval: interval}, text) => interval ? `${text(interval.low_s)} to ${text(interval.high_s)} in nine of ten steps` : "";
 const fitsText = ({memory}) => !(memory.capacity_gib > 0) ? "" : `of ${gibText(memory.capacity_gib)}: ${memory.fits ? "fits" : "does not fit"}`;
 const warnsOf = ({memory}) => memory.capacity_gib > 0 && !memory.fits;
-// [name, its value, how it is written, where the JSON has it, what is said below, whether it is a warning]
+// [name, its value, its format, its path in the JSON, the line below it, true for a warning]
 const kFigures = [
   ["step time", result => result.iteration.time_s, value => timeText(value, "s"), "iteration.time_s", result => likely(result, value => timeText(value, "s", 3))],
   ["training", result => result.training?.days, value => timeText(value * 86400, "s", 3), "training.days", ({training}) => training.days_low === undefined ? "" : `${timeText(training.days_low * 86400, "s", 3)} to ${timeText(training.days_high * 86400, "s", 3)}`],
   ["cost", result => result.training?.cost_usd, moneyText, "training.cost_usd", ({training: {cost_usd: cost, days, days_low: low, days_high: high}}) => low === undefined ? "" : `${moneyText(cost * low / days)} to ${moneyText(cost * high / days)}`],
-  ["steps that vary: mean", result => result.distribution?.mean_s, value => timeText(value, "s"), "distribution.mean_s", ({distribution}) => `19 of 20 below ${timeText(distribution.p95_s, "s")}`],
+  ["mean of varying steps", result => result.distribution?.mean_s, value => timeText(value, "s"), "distribution.mean_s", ({distribution}) => `19 of 20 steps below ${timeText(distribution.p95_s, "s")}`],
   ["tokens per second", result => result.iteration.tokens_per_s, countText, "iteration.tokens_per_s", ({iteration, step_time_interval: interval}) => interval ? [interval.high_s, interval.low_s].map(seconds => countText(Number(significant(iteration.tokens_per_s * iteration.time_s / seconds, 3)))).join(" to ") : ""],
   ["MFU", result => result.iteration.mfu, percentText, "iteration.mfu"],
   ["bubble", result => result.bubble.fraction, percentText, "bubble.fraction"],
   ["exposed communication", result => result.communication.exposed_fraction, percentText, "communication.exposed_fraction"],
   ["peak memory", result => result.memory.peak_gib, gibText, "memory.peak_gib", fitsText, warnsOf],
   ["peak activations", result => Math.max(...result.memory.per_pipeline_rank.map(rank => rank.activations_gib)), gibText, "memory.activations_gib"],
-  ["peak as nvidia-smi shows it", result => shownGib(result.memory), gibText, "memory.shown_gib", fitsText, warnsOf],
+  ["peak shown by nvidia-smi", result => shownGib(result.memory), gibText, "memory.shown_gib", fitsText, warnsOf],
 ];
 const kBareFigures = [
   ["makespan", view => view.metrics.makespan, value => significant(value), "metrics.makespan"],
@@ -67,26 +67,26 @@ const kBareFigures = [
   ["activations, microbatches", view => view.figures?.activations, value => significant(value), "figures.activations"],
   ["transfers", view => view.figures?.messages, countText, "figures.messages"],
   ["copies of the weights", view => view.figures?.weight_copies, value => String(value), "figures.weight_copies"],
-  ["bubble once full", view => view.figures?.steady_bubble ?? (view.figures ? view.metrics.idle_fraction : undefined), percentText, "figures.steady_bubble"],
+  ["bubble once the pipeline is full", view => view.figures?.steady_bubble ?? (view.figures ? view.metrics.idle_fraction : undefined), percentText, "figures.steady_bubble"],
   ["staleness, updates", view => view.figures?.staleness, value => String(value), "figures.staleness"],
 ];
 
 const inFlight = views => views.some(view => view.slices > 1) ? "slices in flight" : "stages in flight";
 
-// The figures that matter, one card each; with two views, both and the difference.
+// The main figures, one card each; with two views, both and the difference.
 function figureCards(views) {
   const results = views.filter(view => view.result);
   const source = results.length > 0 ? results.map(view => ({name: view.short ?? view.name, of: view.result})) : views.filter(view => view.metrics).map(view => ({name: view.short ?? view.name, of: view}));
   if (source.length === 0) return null;
   const figures = results.length > 0 ? kFigures : kBareFigures;
-  // A measurement knows of memory only activations, and no capacity: beside it a total would say nothing.
+  // A measurement has only activations and no capacity, so a total next to it would mean nothing.
   const onlyActivations = source.some(({of}) => of.memory?.capacity_gib === 0);
   const cards = figures.map(([words, value, format, path, below, warns]) => {
     const name = path === "metrics.peak_in_flight" ? inFlight(views) : words;
     const values = source.map(entry => value(entry.of));
-    // A layer profile knows no FLOPs, a measurement no memory; what all schedules have alike says nothing.
+    // A layer profile has no FLOPs, a measurement no memory; a figure that is 0 for all schedules is left out.
     if (values.some(value => value === undefined) || (values.every(value => value === 0) && results.length > 0)) return null;
-    // Of processors there is no peak to compare with.
+    // Processors have no peak to compare with.
     if (path === "iteration.mfu" && views.some(view => view.run?.on_gpus === false)) return null;
     if (path === (onlyActivations ? "memory.peak_gib" : "memory.activations_gib")) return null;
     if (path === "memory.shown_gib" && source.every(({of}) => !(shownGib(of.memory) > of.memory.peak_gib))) return null;
@@ -110,19 +110,20 @@ function stepSection(views, {step}) {
     stackedBars(partsOf(step), rows, value => timeText(value, "s", 3)));
 }
 
-// Of how many GPUs a row tells, which all do the same at the same time.
+// Number of GPUs that a row represents; all of them do the same at the same time.
 function rowsStandFor(views) {
   const counts = views.map(({result}) => result?.job?.layout).map(layout => layout ? layout.tp * (layout.cp ?? 1) * layout.dp : 1);
   if (counts.every(count => count === 1)) return "";
-  return `Each row is a rank of the pipeline and stands for ${[...new Set(counts)].join(", ")} GPUs that do the same (tp × cp × dp).`;
+  return `Each row is a pipeline rank and represents ${[...new Set(counts)].join(", ")} GPUs that do the same work (tp × cp × dp).`;
 }
 
-// An asynchronous schedule never flushes: what is drawn begins with an empty pipeline, a step is of the full one.
+// An asynchronous schedule never flushes: the drawing starts with an empty pipeline, but a step is one of the full
+// pipeline.
 const isSteady = view => view.result?.steady !== undefined;
 
-// Of each rank, by cause; of a steady step the mean of the ranks, which is what its result tells.
+// One row per rank, by cause; for a steady step one row, the mean over ranks, which is all that its result holds.
 function bubbleRows(view, bubble) {
-  if (isSteady(view)) return [{label: "a step", values: bubble.map(({key}) => view.result.bubble.by_cause[`${key}_s`])}];
+  if (isSteady(view)) return [{label: "step", values: bubble.map(({key}) => view.result.bubble.by_cause[`${key}_s`])}];
   return view.metrics.ranks.map((rank, i) => ({label: `rank ${i}`, values: bubble.map(({key}) => rank[key])}));
 }
 
@@ -136,7 +137,7 @@ function bubbleSection(views, {bubble}) {
     if (rows.every(row => row.values.every(value => value === 0))) return element("p", {}, `${view.name}: no bubble.`);
     return element("div", {}, shown.length > 1 ? element("h3", {}, view.name) : "", stackedBars(partsOf(bubble), rows, value => timeText(value, unit, 3), {compact: rows.length > 8, scale: longest}));
   });
-  return section("Bubble by cause", "bubble", element("p", {class: "note"}, "Waiting that is not for a transfer: before a rank's first backward pass, after its last forward pass, because it has less to do than the busiest, or for another rank's result." + (shown.some(isSteady) ? " Of a steady step the mean over ranks: the pipeline never empties." : "")),
+  return section("Bubble by cause", "bubble", element("p", {class: "note"}, "Idle time other than waiting for transfers: before a rank's first backward pass, after its last forward pass, because it has less to do than the busiest rank, or waiting for another rank's result." + (shown.some(isSteady) ? " A steady step shows the mean over ranks: the pipeline never empties." : "")),
     element("div", {class: "columns"}, ...blocks));
 }
 
@@ -145,14 +146,14 @@ function memorySection(views, {memory}) {
   if (shown.length === 0) return null;
   const blocks = shown.map(view => {
     const ranks = view.result.memory.per_pipeline_rank;
-    // A limit that is out of sight would leave nothing to see of the bars, and a measurement knows none.
+    // A limit far beyond the bars would shrink them to nothing, and a measurement has no limit.
     const near = rank => rank.capacity_gib > 0 && view.result.memory.peak_gib > rank.capacity_gib / 50;
     const rows = ranks.map((rank, i) => ({label: `rank ${i}`, values: memory.map(({key}) => memoryParts(rank)[key]), limit: near(rank) ? rank.capacity_gib : undefined}));
     return element("div", {}, shown.length > 1 ? element("h3", {}, view.name) : "",
       stackedBars(partsOf(memory), rows, gib => gibText(gib, 3), {limitName: rows.some(row => row.limit) ? "capacity" : undefined, compact: rows.length > 8}),
       !(view.result.memory.capacity_gib > 0) ? "" : element("p", {class: view.result.memory.fits ? "note" : "warning"}, view.result.memory.fits
         ? `Fits: the fullest rank needs ${gibText(shownGib(view.result.memory))} of ${gibText(view.result.memory.capacity_gib)}.`
-        : `Does not fit: needs ${gibText(shownGib(view.result.memory))}, has ${gibText(view.result.memory.capacity_gib)}.`));
+        : `Does not fit: the fullest rank needs ${gibText(shownGib(view.result.memory))} but has ${gibText(view.result.memory.capacity_gib)}.`));
   });
   return section("Memory at the peak", "memory", element("div", {class: "columns"}, ...blocks));
 }
@@ -162,9 +163,9 @@ function ranksSection(views, {bubble}) {
   if (shown.length === 0) return null;
   const unit = shown[0].timeline.time_unit;
   const time = value => timeText(value, unit, 4);
-  const columns = ["rank", "computes", "waits for pipeline transfers", "for gradients", ...bubble.map(({name}) => name), inFlight(shown)];
+  const columns = ["rank", "computing", "waiting for pipeline transfers", "waiting for gradients", ...bubble.map(({name}) => name), inFlight(shown)];
   const tables = shown.map(view => element("div", {class: "wide", tabindex: "0"}, element("table", {},
-    element("caption", {}, (shown.length > 1 ? view.name : "What each rank does with its time") + (isSteady(view) ? `: of all that is drawn, ${time(view.metrics.makespan)} from an empty pipeline; a step takes ${time(view.result.iteration.time_s)}` : "")),
+    element("caption", {}, (shown.length > 1 ? view.name : "How each rank spends its time") + (isSteady(view) ? `: over the whole drawing, ${time(view.metrics.makespan)} from an empty pipeline; a step takes ${time(view.result.iteration.time_s)}` : "")),
     element("thead", {}, element("tr", {}, ...columns.map(column => element("th", {scope: "col"}, column)))),
     element("tbody", {}, ...view.metrics.ranks.map((rank, i) => element("tr", {}, element("th", {scope: "row"}, String(i)),
       ...[rank.busy, rank.pipeline, rank.data_parallel, ...bubble.map(({key}) => rank[key])].map(value => element("td", {}, time(value))),
@@ -172,14 +173,15 @@ function ranksSection(views, {bubble}) {
   return section("Rank by rank", "ranks", element("details", {open: shown[0].metrics.ranks.length <= 8}, element("summary", {}, "table"), ...tables));
 }
 
-// Lines of results, each once; with several views behind the names of those that say it, unless all do.
+// Unique lines of results; with several views, each is prefixed with the names of the views that have it, unless all
+// do.
 function linesOf(views, key) {
   const lines = new Map();
   for (const view of views) for (const line of view.result[key] ?? []) lines.set(line, [...(lines.get(line) ?? []), view.short ?? view.name]);
   return [...lines].map(([line, names]) => names.length === views.length ? line : `${names.join(", ")}: ${line}`);
 }
 
-// Of a run first what disturbed it: its errors may not be the forecast's.
+// For a run, disturbances come first: its errors may not be the forecast's.
 function warningsSection(views) {
   const run = views.find(view => view.run)?.run;
   const lines = [...(run?.warnings ?? []), ...linesOf(views.filter(view => view.result), "warnings")];
@@ -190,7 +192,7 @@ function assumptionsSection(views) {
   return lines.length === 0 ? null : section("Assumptions", "assumptions", element("ul", {class: "assumptions"}, ...lines.map(line => element("li", {}, line))));
 }
 
-// A run's figures beside those forecast, with how far its repetitions lie apart.
+// A run's figures next to those forecast, with the spread of its repetitions.
 function runSection(views) {
   const run = views.find(view => view.run)?.run;
   if (!run?.error?.terms) return null;
@@ -201,10 +203,10 @@ function runSection(views) {
   const {count, warmup, lower_quartile_s: lower, upper_quartile_s: upper} = run.repetitions ?? {};
   return section("Forecast and measurement", "run", element("div", {class: "wide", tabindex: "0"}, element("table", {},
     element("thead", {}, element("tr", {}, element("td"), ...["forecast", "measured", "error", "replay"].map(name => element("th", {scope: "col"}, name)))), element("tbody", {}, ...rows))),
-    count === undefined ? "" : element("p", {class: "note"}, `Measured: the median of ${count} steps after ${warmup} to warm up; half of them took ${timeText(lower, "s")} to ${timeText(upper, "s")}. Replay: the program simulated with the run's own medians, transfers taking no time.`));
+    count === undefined ? "" : element("p", {class: "note"}, `Measured: the median of ${count} steps after ${warmup} warm-up steps; half of them took ${timeText(lower, "s")} to ${timeText(upper, "s")}. Replay: the program simulated with the run's own median times and instant transfers.`));
 }
 
-// Every key of a job with a value: "layout.tp" and 8.
+// Every key of a job with its value: "layout.tp" and 8.
 const keysOf = (value, path = "") => Object.entries(value).flatMap(([key, inner]) => {
   const place = path ? `${path}.${key}` : key;
   return inner !== null && typeof inner === "object" && !Array.isArray(inner) ? keysOf(inner, place) : [[place, Array.isArray(inner) ? inner.join(" ") : String(inner)]];
@@ -216,9 +218,9 @@ function saveText(name, text, type = "application/json") {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-const commandSection = command => !command ? null : section("What was asked", "job", element("p", {class: "note"}, element("code", {"data-fact": "command"}, command)));
+const commandSection = command => !command ? null : section("Command", "job", element("p", {class: "note"}, element("code", {"data-fact": "command"}, command)));
 
-// The jobs whole, to be run again; of several the keys in which they differ first.
+// The complete jobs, to be run again; with several jobs, the keys in which they differ come first.
 function jobSection(views, command) {
   const shown = views.filter(view => view.result?.job);
   if (shown.length === 0) return null;
@@ -239,26 +241,26 @@ function jobSection(views, command) {
           await navigator.clipboard.writeText(text);
           said.textContent = "copied";
         } catch {
-          said.textContent = "this browser does not let a page copy: download it";
+          said.textContent = "this browser does not allow pages to copy; download the file instead";
         }
       }}, "Copy the job file" + of), element("button", {type: "button", onclick: () => saveText(name, text)}, `Download ${name}`));
   });
   const different = shown.length > 1 ? keys.filter(differs) : [];
   const kMain = /^(layout\.|training\.(?!stack\.)|cluster\.(name|nodes|devices_per_node)$|model\.name$)/;
   const main = keys.filter(key => kMain.test(key) && !differs(key));
-  return section("What was forecast", "job", command ? element("p", {class: "note"}, element("code", {"data-fact": "command"}, command)) : "", ...buttons, said,
-    different.length > 0 ? table("What differs", different) : "",
+  return section("Job", "job", command ? element("p", {class: "note"}, element("code", {"data-fact": "command"}, command)) : "", ...buttons, said,
+    different.length > 0 ? table("Differences", different) : "",
     element("details", {open: shown.length === 1}, element("summary", {}, "layout and training"), table("", main)),
     element("details", {}, element("summary", {}, "every key"), table("", keys)));
 }
 
-// What else was tried, and what it gives.
+// Other changes that were tried, and their effect.
 function adviceSection(advice) {
-  return !advice?.length ? null : section("What would change it", "advice", element("ul", {class: "assumptions"}, ...advice.map(line => element("li", {}, line))),
-    element("p", {class: "note"}, "Each is a forecast of its own, of this job with that one change."));
+  return !advice?.length ? null : section("What would change the result", "advice", element("ul", {class: "assumptions"}, ...advice.map(line => element("li", {}, line))),
+    element("p", {class: "note"}, "Each is a separate forecast of this job with one change."));
 }
 
-// As pictures, so that their styles stay theirs; to be saved as they are.
+// As images, so that their styles do not leak; each can be saved as it is.
 function figureSections(figures) {
   return (figures ?? []).map(({title, svg}, i) => section(title, `figure-${i}`,
     element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": `${title}: figure`},
@@ -266,7 +268,7 @@ function figureSections(figures) {
     element("p", {class: "jobs"}, element("button", {type: "button", onclick: () => saveText(`${title.toLowerCase().replace(/[^a-z0-9]+/g, "-")}.svg`, svg, "image/svg+xml")}, "Download the figure"))));
 }
 
-// A cell as a number to sort by: "1,024", "13.5 s"; nothing where it begins with none.
+// A cell as a number to sort by: "1,024", "13.5 s"; undefined if it does not begin with a number.
 const sortable = cell => /^[\u2212+-]?[\d,]*\.?\d/.test(cell) ? Number.parseFloat(cell.replace(/,/g, "").replace("\u2212", "-")) : undefined;
 
 function tableSection({title, columns, rows, notes}, i) {
@@ -291,14 +293,14 @@ function tableSection({title, columns, rows, notes}, i) {
     ...notes.map(line => element("p", {class: "note"}, line)));
 }
 
-// What an action is, what it consists of and what it waited for.
+// Details of an action: what it is, what it consists of and what it waited for.
 
 function spanLink(timeline, model, group, rank, index) {
   return element("button", {type: "button", class: "link", onclick: () => timeline.select(group, rank, index, true)},
     `${model.label(rank, index)} on rank ${rank}`);
 }
 
-// Why it started when it did: the rank was busy until then, or an input arrived then.
+// Explains the start time: the rank was busy until then, or an input arrived then.
 function waitLines(timeline, model, group, rank, index) {
   const spans = model.ranks[rank];
   const start = spans.start[index];
@@ -310,9 +312,9 @@ function waitLines(timeline, model, group, rank, index) {
   if (source >= 0) {
     const lag = spans.waitLag[index];
     lines.push(element("li", {}, "input from ", spanLink(timeline, model, group, source, spans.waitIndex[index]),
-      lag > 0 ? `, under way for ${model.time(lag)}, arrived at ${model.time(arrival)}` : `, ready at ${model.time(arrival)}`));
+      lag > 0 ? `, in transit for ${model.time(lag)}, arrived at ${model.time(arrival)}` : `, ready at ${model.time(arrival)}`));
   }
-  lines.push(previous < 0 ? element("li", {}, "first of its rank")
+  lines.push(previous < 0 ? element("li", {}, "first action of its rank")
     : element("li", {}, "rank free after ", spanLink(timeline, model, group, rank, previous), ` at ${model.time(free)}`));
   const idle = start - free;
   if (idle > 0 && arrival >= free) lines.push(element("li", {}, `the rank waited ${model.time(idle)} for the input`));
@@ -329,7 +331,7 @@ function partsTable(model, code, duration) {
   return element("table", {class: "parts"}, element("caption", {}, "What it consists of"), element("tbody", {}, ...rows));
 }
 
-// A schedule that cuts microbatches numbers their slices through.
+// If microbatches are cut into slices, units number the slices of all microbatches consecutively.
 function unitFacts(model, unit) {
   if (model.slices === 1) return [["microbatch", unit]];
   return [["microbatch", Math.floor(unit / model.slices)], ["slice", unit % model.slices]];
@@ -338,7 +340,7 @@ function unitFacts(model, unit) {
 function showDetails(panel, timeline, model, rank, index, group) {
   if (!model) {
     panel.replaceChildren(element("p", {class: "hint"},
-      matchMedia("(pointer: coarse)").matches ? "Tap an action to see what it consists of and what it waited for. Drag to pan, two fingers zoom." :
+      matchMedia("(pointer: coarse)").matches ? "Tap an action to see what it consists of and what it waited for. Drag to pan, pinch to zoom." :
         "Click an action to see what it consists of and what it waited for. Drag to pan, Ctrl + wheel or + and − to zoom; double-click zooms in."));
     return;
   }

@@ -1,7 +1,7 @@
-// What a timeline's drawing asks of its spans: which lie in a window, and what share of it each kind takes.
+// Queries that a timeline's drawing needs: the spans in a window, and the share of it that each kind takes.
 
-// The first i in [from, count) with times[i] > time, or >= with `orEqual`, else count; times must not fall. Gallops, since
-// neighbouring columns of a drawing lie close to each other.
+// The first i in [from, count) with times[i] > time, or >= with `orEqual`, else count; times must not decrease.
+// Gallops, since neighbouring columns of a drawing are close to each other.
 function firstAfter(times, time, from, count, orEqual = false) {
   if (orEqual) {
     if (from >= count || times[from] >= time) return from;
@@ -24,7 +24,7 @@ function firstAfter(times, time, from, count, orEqual = false) {
   return low;
 }
 
-// "5", or "5.1" for slice 1 of microbatch 5 where microbatches are cut and their slices numbered through.
+// "5", or "5.1" for slice 1 of microbatch 5 if microbatches are cut and their slices numbered consecutively.
 function unitText(unit, slices) {
   return slices === 1 ? String(unit) : `${Math.floor(unit / slices)}.${unit % slices}`;
 }
@@ -32,14 +32,14 @@ function unitText(unit, slices) {
 // The spans of one rank on one stream. The halves of an overlapped pair share the lane's height.
 class Lane {
   constructor(rank, codes, members, slices) {
-    this.members = members;  // positions in the rank, null where they are all of it
+    this.members = members;  // positions in the rank, null if the lane has all spans of the rank
     this.count = members ? members.length : rank.count;
     this.start = members ? Float64Array.from(members, i => rank.start[i]) : rank.start;
     this.end = members ? Float64Array.from(members, i => rank.end[i]) : rank.end;
     this.rank = rank;
     this.codes = codes;
     this.slices = slices;
-    this.half = null;  // 0 whole, 1 upper half, 2 lower half
+    this.half = null;  // 0: whole height, 1: upper half, 2: lower half
     for (let i = 0; i + 1 < this.count; ++i) {
       if (!codes[this.codeOf(i)].overlaps_next || this.half?.[i] === 2) continue;
       this.half ??= new Uint8Array(this.count);
@@ -53,7 +53,7 @@ class Lane {
   codeOf(i) { return this.rank.code[this.position(i)]; }
   share(i) { return this.half && this.half[i] !== 0 ? 0.5 : 1; }
 
-  // By letter: the time of all spans before each, so that the time within any window takes two look-ups.
+  // Per letter: the total time of all spans before each, so that the time within any window takes two look-ups.
   prepareSums() {
     if (this.sums) return;
     const letters = [...new Set(Array.from({length: this.codes.length}, (_, code) => this.codes[code].letter))];
@@ -73,7 +73,7 @@ class Lane {
   firstEndingAfter(time, from = 0) { return firstAfter(this.end, time, from, this.count); }
   firstStartingAt(time, from = 0) { return firstAfter(this.start, time, from, this.count, true); }
 
-  // Adds to `time` (by letter) what the spans [first, last) take of the window.
+  // Adds to `time` (by letter) the part of the window that the spans [first, last) cover.
   cover(begin, end, first, last, time) {
     for (let letter = 0; letter < this.sums.length; ++letter) {
       time[letter] = this.sums[letter][last] - this.sums[letter][first];
@@ -87,7 +87,7 @@ class Lane {
   }
 }
 
-// Bytes over time with the largest of every 64 points, so that a wide window is summed up quickly.
+// Bytes over time with the maximum of every 64 points, so that a wide window is summarised quickly.
 class MemoryCurve {
   constructor(points) {
     Object.assign(this, points);
@@ -100,7 +100,7 @@ class MemoryCurve {
   }
   // The last point at or before the time.
   at(time, from = 0) { return Math.max(0, firstAfter(this.time, time, from, this.count) - 1); }
-  // Largest of the points [first, last].
+  // The largest of the points [first, last].
   largestOf(first, last) {
     let largest = 0;
     for (let i = first; i <= last;) {
@@ -120,7 +120,7 @@ class TimelineModel {
     Object.assign(this, decodeTimeline(view.timeline));
     this.name = view.name;
     this.parts = view.parts ?? {};
-    this.slices = view.slices ?? 1;  // of each microbatch, numbered through
+    this.slices = view.slices ?? 1;  // slices per microbatch, numbered consecutively
     this.memoryOf = view.memory?.of ?? "memory";
     this.memory = view.memory ? decodeMemory(view.memory).map(points => new MemoryCurve(points)) : null;
     this.streams = [0, 3, 2, 1].filter(stream => stream === 0 || this.ranks.some(
@@ -135,21 +135,21 @@ class TimelineModel {
     this.actions = this.ranks.reduce((sum, rank) => sum + rank.count, 0);
   }
 
-  // Of an asynchronous schedule, the version of the weights that an action is computed with; else undefined.
+  // For an asynchronous schedule, the version of the weights that an action uses; else undefined.
   version(rank, index) {
     const {stage, action, kind} = this.code(rank, index);
     if (!this.weights || stage === undefined || kBesideActions.has(kind)) return undefined;
     return (action === "F" ? this.weights.forward : this.weights.backward)[stage][this.ranks[rank].microbatch[index]];
   }
   code(rank, index) { return this.codes[this.ranks[rank].code[index]]; }
-  // "2F5", or the kind of what belongs to no microbatch.
+  // "2F5", or the kind of a span that does not belong to a microbatch.
   label(rank, index) {
     const code = this.code(rank, index);
     const action = code.stage === undefined ? code.kind : code.stage + code.action + unitText(this.ranks[rank].microbatch[index], this.slices);
     return kBesideActions.has(code.kind) ? `${code.kind} ${action}` : action;
   }
-  // What an action consists of, one part a term: [{term, begins, ends}] in shares of it; null where it is one thing, or
-  // where nothing is known of it.
+  // The parts of an action, one per term: [{term, begins, ends}] as fractions of it; null if it has only one part or if
+  // its parts are unknown.
   inside({action, stage, kind}) {
     this.insides ??= new Map();
     const key = action + stage;
@@ -168,7 +168,7 @@ class TimelineModel {
     this.insides.set(key, parts);
     return parts;
   }
-  // The terms of which any action consists beside others.
+  // The terms that occur as one of several parts of an action.
   insideTerms() {
     return new Set(this.codes.flatMap(code => (this.inside(code) ?? []).map(({term}) => term)));
   }
@@ -192,7 +192,7 @@ class TimelineModel {
   }
   isCritical(rank, index) { return this.criticalSet()[rank][index] === 1; }
 
-  // What ran before on the same stream: its position, or -1.
+  // The previous span on the same stream: its position, or -1.
   previous(rank, index) {
     const spans = this.ranks[rank];
     const stream = this.code(rank, index).streamIndex;
@@ -203,7 +203,7 @@ class TimelineModel {
     return -1;
   }
 
-  // Positions of what a search means: "3F5", "F5", "3F", "F", "5" (a microbatch), "5.1" (a slice of it), "optimizer".
+  // Positions that match a search: "3F5", "F5", "3F", "F", "5" (a microbatch), "5.1" (a slice of it), "optimizer".
   search(text) {
     const query = text.trim();
     const action = /^(\d+)?\s*([FBIW])?\s*(\d+)?(?:\.(\d+))?$/i.exec(query);

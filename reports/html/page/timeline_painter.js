@@ -1,5 +1,5 @@
-// Draws rows of a timeline into a canvas. Where spans are wider than two pixels they are drawn one by one; where they
-// are not, each column of pixels shows what share of its time each kind takes, from exact sums.
+// Draws rows of a timeline into a canvas. Spans wider than two pixels are drawn individually; elsewhere each column of
+// pixels shows the share of its time that each kind takes, from exact sums.
 
 const kLaneGap = 1;
 const kThinLane = 6;
@@ -9,8 +9,9 @@ function rgbaOf(hex) {
   return (255 << 24 | (value & 255) << 16 | (value >> 8 & 255) << 8 | value >> 16) >>> 0;
 }
 
-// Where things are: pixels are CSS pixels, `scale` of them on the device. With `fits`, rows get as low as it takes to show
-// all of them in the height: first memory shrinks, then goes, then lanes get thin, but no thinner than kThinnest.
+// Positions of everything in CSS pixels; `scale` is the number of device pixels per CSS pixel. With `fits`, rows shrink
+// until all of them fit into the height: memory shrinks first, then disappears, then lanes get thinner, down to
+// kThinnest.
 const kThinnest = 3;
 
 class Geometry {
@@ -153,7 +154,7 @@ class Painter {
       if (labels.length === 0) continue;
       context.fillStyle = light ? "#fff" : "#111";
       const unitOf = i => stage === undefined ? letter : unitText(lane.rank.microbatch[lane.position(i)], lane.slices);
-      // Numbers that end where they get longer would read as if the actions ended there.
+      // If the numbers switched to fewer digits midway, it would look as if the actions ended there.
       const longest = labels.reduce((most, [i]) => Math.max(most, unitOf(i).length), 0);
       for (const [i, from, to, y] of labels) {
         const unit = unitOf(i);
@@ -164,7 +165,7 @@ class Painter {
     }
   }
 
-  // Along the foot of actions, what they consist of: how much of each, not when.
+  // Strips along the bottom of actions that show their parts: how much of each, not when.
   strips(lane, indices, code, x, width, top, height, begin, perTick) {
     const parts = this.inside(lane.codes[code]);
     if (!parts) return;
@@ -220,7 +221,7 @@ class Painter {
     }
   }
 
-  // The path as outlines of its spans and lines from rank to rank; of many steps in view only some.
+  // The critical path: outlines of its spans and lines from rank to rank; with many steps in view, only some of them.
   path(model, geometry, group, begin, end, offset) {
     const {rank, index} = model.critical;
     const context = this.context;

@@ -1,14 +1,15 @@
-// A timeline to look at: canvas, toolbar, mouse and keys. Several models lie one below the other over one time axis.
+// The interactive timeline: canvas, toolbar, mouse and keys. Several models are stacked over one time axis.
 
 const kAxisHeight = 40;
 const kTallest = 640;
 const kNarrowest = 160;
-const kRankText = 12;  // pixels a rank's name takes
-// Canvases of more than 16,384 pixels a side stay empty in some browsers.
+const kRankText = 12;  // pixels of height that a rank's name takes
+// Canvases of more than 16,384 pixels per side stay empty in some browsers.
 const kTallestPrint = 16000;
 
 class TimelineView {
-  // `onSelect(model, rank, index)` is called with what was clicked, or with nothing. `terms`: of a step, with colours.
+  // `onSelect(model, rank, index)` is called with the clicked span, or without arguments. `terms`: the terms of a step,
+  // with colours.
   constructor(container, onSelect, terms = []) {
     this.onSelect = onSelect;
     this.terms = new Map(terms.map(term => [term.key, term]));
@@ -42,7 +43,7 @@ class TimelineView {
     this.memoryName = element("span", {}, "memory");
     this.memoryLabel = element("label", {}, this.memoryBox, " ", this.memoryName);
     this.insideBox = element("input", {type: "checkbox", checked: true, onchange: () => { this.showLegend(); this.draw(); }});
-    this.insideLabel = element("label", {title: "along the foot of each action how much of it is what, not when"}, this.insideBox, " inside passes");
+    this.insideLabel = element("label", {title: "strips at the bottom of each action show its parts: how much of each, not when"}, this.insideBox, " inside passes");
     this.fitsBox = element("input", {type: "checkbox", checked: true, onchange: () => this.layout()});
     this.fitsLabel = element("label", {}, this.fitsBox, " all ranks at once");
     this.legend = element("span", {class: "legend"});
@@ -96,7 +97,7 @@ class TimelineView {
     this.paint();
   }
 
-  // Paper shows every rank at once, in the colours of the light scheme.
+  // On paper every rank is shown, in the colours of the light scheme.
   print(printing) {
     if (this.models.length === 0 || this.printing === printing) return;
     this.printing = printing;
@@ -105,10 +106,10 @@ class TimelineView {
     this.layout();
     if (!printing) this.scroller.scrollTop = this.scrolled;
     const left = printing ? this.ranksBelow(this.painter.height) : 0;
-    this.printNote.textContent = left > 0 ? `${countText(left)} of the ranks are left out: they do not fit into one picture.` : "";
+    this.printNote.textContent = left > 0 ? `${countText(left)} ranks are left out: they do not fit into one picture.` : "";
   }
 
-  // How many ranks end below a height of the whole drawing.
+  // Number of ranks that end below a height of the whole drawing.
   ranksBelow(height) {
     return this.geometry.groups.reduce((sum, {rows, row, model}) => sum + model.ranks.length -
       Math.min(model.ranks.length, Math.max(0, Math.floor((height - rows) / row))), 0);
@@ -146,7 +147,7 @@ class TimelineView {
         context.font = "12px system-ui, sans-serif";
         context.textAlign = "right";
         context.textBaseline = "middle";
-        // Of rows that are lower than their names, as many are named as there is room for.
+        // If rows are lower than their names, only every n-th row is labelled.
         if (rank % Math.ceil(kRankText / group.row) === 0) context.fillText("rank " + rank, geometry.left - 10, top + group.lane / 2);
         lanes.forEach((lane, l) => {
           const place = geometry.laneOf(g, l);
@@ -187,7 +188,7 @@ class TimelineView {
     }
   }
 
-  // Where matches are, also when they are too narrow to see.
+  // Marks matches, even those too narrow to see.
   marks(context, colors, model, rank, matches, top) {
     context.fillStyle = colors.accent;
     let last = -9;
@@ -229,7 +230,7 @@ class TimelineView {
     context.setLineDash([]);
   }
 
-  // The window within the whole above, marks of time below.
+  // The window within the whole timeline above, time marks below.
   paintAxis(colors) {
     const {geometry, axisPainter: painter, begin, end} = this;
     const model = this.models[0];
@@ -264,11 +265,11 @@ class TimelineView {
     const length = Math.min(this.longest, Math.max(end - begin, 8));
     this.begin = Math.min(Math.max(0, begin), this.longest - length);
     this.end = this.begin + length;
-    // What it told of has moved.
+    // The action that the tooltip described has moved.
     this.tip.hidden = true;
     this.draw();
   }
-  // What buttons and keys zoom at: the action that is selected, else where the pointer is, else the middle.
+  // Centre of zooming by buttons and keys: the selected action, else the pointer, else the middle.
   focus() {
     const within = time => time >= this.begin && time <= this.end;
     if (this.selected) {
@@ -288,7 +289,7 @@ class TimelineView {
   }
   fit() { this.setWindow(0, this.longest); }
 
-  // What lies under a point of the canvas.
+  // The span under a point of the canvas.
   hit(x, y) {
     const at = y + this.scroller.scrollTop;
     const time = this.timeAt(x);
@@ -366,7 +367,7 @@ class TimelineView {
     this.draw();
   }
 
-  // The first action there is: a rank may have none.
+  // Selects the first action of the first rank that has any.
   selectFirst() {
     const group = this.models.findIndex(model => model.ranks.some(spans => spans.count > 0));
     if (group >= 0) this.select(group, this.models[group].ranks.findIndex(spans => spans.count > 0), 0, true);
@@ -419,7 +420,7 @@ class TimelineView {
       else return;
       event.preventDefault();
     }, {passive: false});
-    // Of two fingers, the times under them stay under them.
+    // Keep the times under the two fingers in place.
     const fingers = new Map();
     let held = null;
     const pinch = () => {
@@ -460,7 +461,7 @@ class TimelineView {
     const lift = event => {
       fingers.delete(event.pointerId);
       held = null;
-      // The finger that stays goes on from where it is.
+      // The remaining finger continues to drag from its position.
       if (drag && fingers.size === 1) drag.x = [...fingers.values()][0] + this.canvas.getBoundingClientRect().left;
     };
     this.canvas.addEventListener("pointerup", event => {
@@ -495,7 +496,7 @@ class TimelineView {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
-  // What a rank holds under a point of its memory strip, in words; nothing elsewhere.
+  // Text on the memory that a rank holds under a point of its memory strip; empty elsewhere.
   memoryUnder(x, y) {
     if (x < this.geometry.left) return "";
     const at = y + this.scroller.scrollTop;

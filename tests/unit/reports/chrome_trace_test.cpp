@@ -213,7 +213,7 @@ TEST(ChromeTrace, AddsUpAsFloatingPointNumbers) {
   EXPECT_NEAR(sent, forward / 3.0, 1.0);
   options.max_inside = 639;
   EXPECT_EQ(TraceJson::parse(write_chrome_trace(timeline, options)).at("otherData").at("inside passes"),
-            "left out: more slices than the limit of 639");
+            "left out: the number of slices exceeds the limit of 639");
 }
 
 TEST(ChromeTrace, SplitBackwardsSendGradientsFromTheirInputGradient) {
@@ -223,7 +223,7 @@ TEST(ChromeTrace, SplitBackwardsSendGradientsFromTheirInputGradient) {
   EXPECT_EQ(std::count_if(trace.arrows.begin(), trace.arrows.end(),
                           [](const auto& arrow) { return arrow.first.name.front() == 'I'; }),
             2);
-  EXPECT_EQ(trace.document().at("otherData").at("time_unit"), "1 us stands for 1 unit of time");
+  EXPECT_EQ(trace.document().at("otherData").at("time_unit"), "1 us represents 1 unit of time");
 }
 
 TEST(ChromeTrace, OverlappedPairsAndStreamsHaveThreadsOfTheirOwn) {
@@ -300,7 +300,7 @@ TEST(ChromeTrace, NamesOtherDataAndTheLimitOfFlows) {
   EXPECT_TRUE(trace.arrows.empty());
   EXPECT_EQ(trace.document().at("traceEvents")[0].at("args").at("name"), options.rank_names[0]);
   EXPECT_EQ(trace.document().at("otherData").at("tool"), "flopcast 0.1.0");
-  EXPECT_EQ(trace.document().at("otherData").at("flows"), "left out: 8 transfers are more than the limit of 7");
+  EXPECT_EQ(trace.document().at("otherData").at("flows"), "left out: 8 transfers exceed the limit of 7");
   options.max_flows = 8;
   EXPECT_EQ(TraceChecker(write_chrome_trace(timeline, options)).arrows.size(), 8U);
 }
@@ -342,7 +342,7 @@ TEST(ChromeTrace, MessagesOnSharedLinksAreAProcessOfTheirOwn) {
   options.max_inside = 2;
   const TraceChecker without(write_chrome_trace(timeline, options));
   EXPECT_EQ(without.slices.count({2, 0}), 0U);
-  EXPECT_EQ(without.document().at("otherData").at("fabric"), "left out: more messages than the limit of 2");
+  EXPECT_EQ(without.document().at("otherData").at("fabric"), "left out: the number of messages exceeds the limit of 2");
 }
 
 TEST(ChromeTrace, EmptyZeroLengthAndHuge) {

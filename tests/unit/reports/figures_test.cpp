@@ -43,7 +43,7 @@ TEST(MemoryCharts, HoldEveryRankAndItsPeak) {
 
 TEST(MemoryCharts, WhatTheStackTakesBeyondTensorsIsTakenOffTheLimit) {
   const SeriesChart chart = memory_charts(small_forecast("megatron-deepspeed")).at(0);
-  EXPECT_EQ(chart.series.back().name, "capacity less 8 GiB beyond tensors");
+  EXPECT_EQ(chart.series.back().name, "capacity minus 8 GiB beyond tensors");
   EXPECT_DOUBLE_EQ(chart.series.back().points.at(0).y, 80.0 - 8.0);
 }
 
@@ -172,9 +172,9 @@ TEST(HeatMap, NumbersBestCellAndEmptyOnes) {
   EXPECT_NE(svg.find("does not fit"), std::string::npos);
   EXPECT_NE(svg.find("step time &lt;s&gt;"), std::string::npos);
   EXPECT_EQ(write_heat_map_svg(map), svg);
-  EXPECT_NE(svg.find(">the best that fits</text>"), std::string::npos);
+  EXPECT_NE(svg.find(">best that fits</text>"), std::string::npos);
   EXPECT_NE(svg.find(">no such layout</text>"), std::string::npos);
-  EXPECT_EQ(svg.find(">does not fit into memory</text>"), std::string::npos) << "every cell with a number fits";
+  EXPECT_EQ(svg.find(">does not fit in memory</text>"), std::string::npos) << "every cell with a number fits";
   FigureStyle column;
   column.width = 317.5;
   column.in_print = true;

@@ -59,7 +59,7 @@ TEST(Page, ShowsTheFabricAndItsHotLinks) {
     return forecast_page({"a fabric", "flopcast", ""}, answer);
   };
   const std::string page = page_on(R"({"tiers": [{"nodes": 2, "oversubscription": 8}]})");
-  for (const char* part : {"Links between nodes", "tier0.3", "all contention", "hot links", "nccl-tests"}) {
+  for (const char* part : {"Links between nodes", "tier0.3", "total contention", "hot links", "nccl-tests"}) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
   }
   EXPECT_EQ(page_on("\"none\"").find("Links between nodes"), std::string::npos);

@@ -41,7 +41,7 @@ TEST(TerminalDrawing, ChunksAreToldApart) {
             "rank 1 |·01₀₀─₁₁─0─1─··|\n"
             "1 column = 1 time unit, makespan 15\n"
             "0 forward   0─ backward   · idle\n"
-            "2 chunks a rank; chunk 1 in small digits\n");
+            "2 chunks per rank; chunk 1 in small digits\n");
   const std::string color = draw_timeline(timeline, {80, true, false, true});
   EXPECT_NE(color.find("\x1b[38;5;231;48;5;25m01\x1b[0m\x1b[38;5;16;48;5;110m₀₁\x1b[0m··"), std::string::npos);
   EXPECT_NE(color.find("chunk 1 lighter"), std::string::npos);
@@ -58,10 +58,10 @@ TEST(TerminalDrawing, SlicesAreCalledThat) {
   Timeline timeline = lay_out("", gpipe_orders(2, 12));
   timeline.slices_per_microbatch = 4;
   EXPECT_NE(draw_timeline(timeline, {50, false, false, true})
-                .find("numbers: last digit of the slice, 4 of each microbatch, numbered through\n"),
+                .find("numbers: last digit of the slice, 4 per microbatch, numbered consecutively\n"),
             std::string::npos);
   EXPECT_NE(draw_timeline(timeline, {200, false, false, true})
-                .find("numbers: slices, 4 of each microbatch, numbered through\n"),
+                .find("numbers: slices, 4 per microbatch, numbered consecutively\n"),
             std::string::npos);
 }
 
@@ -107,7 +107,7 @@ TEST(TerminalDrawing, TooManyActionsBecomeTheLetterOfWhatTakesMost) {
             "rank 0 |FFFFFF.BBB|\n"
             "1 column = 0.001 time units, makespan 0.01\n"
             "F forward   B backward   . idle\n"
-            "each column shows what takes most of it\n");
+            "each column shows the kind that takes most of it\n");
 }
 
 TEST(TerminalDrawing, StreamsFlushAndOverlappedPairs) {
