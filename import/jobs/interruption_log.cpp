@@ -17,7 +17,8 @@ namespace flopcast {
 
 namespace {
 
-constexpr const char* kColumnsHelp = "a first line such as cause,per,takes,count, of which cause is needed";
+constexpr const char* kColumnsHelp =
+    "start with a header line such as cause,per,takes,count; the column cause is required";
 
 struct LoggedCause {
   std::string name;
@@ -26,7 +27,7 @@ struct LoggedCause {
   double events = 0.0;
 };
 
-// The fields of a line; nothing where a quote is never closed.
+// The fields of a line; nothing if a quote is not closed.
 std::optional<std::vector<std::string>> fields_of(const std::string& line) {
   std::vector<std::string> fields(1);
   bool quoted = false;
@@ -54,11 +55,10 @@ class InterruptionLog {
   std::vector<LoggedCause> causes() {
     std::vector<std::string> columns = next_fields();
     for (std::string& column : columns) column = lower_case(column);
-    if (std::find(columns.begin(), columns.end(), "cause") == columns.end())
-      fail("names no column cause", kColumnsHelp);
+    if (std::find(columns.begin(), columns.end(), "cause") == columns.end()) fail("lacks a column cause", kColumnsHelp);
     for (std::vector<std::string> row = next_fields(); !row.empty(); row = next_fields()) {
       if (row.size() != columns.size()) {
-        fail(fmt::format("has {} fields, the first line {}", row.size(), columns.size()), kColumnsHelp);
+        fail(fmt::format("has {} fields, but the header has {}", row.size(), columns.size()), kColumnsHelp);
       }
       const auto value = [&](const char* name) {
         const auto column = std::find(columns.begin(), columns.end(), name);
@@ -66,18 +66,18 @@ class InterruptionLog {
       };
       add({value("cause"), value("per"), value("takes"), count_in(value("count"))});
     }
-    if (causes_.empty()) fail("holds no interruption", kColumnsHelp);
+    if (causes_.empty()) fail("does not contain any interruption", kColumnsHelp);
     return causes_;
   }
 
  private:
-  // Of the next line that is not blank; none at the end.
+  // The fields of the next line that is not blank; empty at the end.
   std::vector<std::string> next_fields() {
     for (std::string line; std::getline(lines_, line);) {
       ++number_;
       if (trim(line).empty()) continue;
       const auto fields = fields_of(line);
-      if (!fields) fail("has a quote that is never closed", "");
+      if (!fields) fail("has an unclosed quote", "");
       return *fields;
     }
     return {};
@@ -87,12 +87,12 @@ class InterruptionLog {
     if (text.empty()) return 1.0;
     constexpr int kMost = 100'000'000;
     const std::optional<int> count = parse_digits(text, 1, kMost);
-    if (!count) fail(fmt::format("count {} is no whole number above zero", quote(text)), "");
+    if (!count) fail(fmt::format("count {} must be a positive whole number", quote(text)), "");
     return *count;
   }
 
   void add(LoggedCause row) {
-    if (row.name.empty()) fail("names no cause", "");
+    if (row.name.empty()) fail("lacks a cause", "");
     const auto known = std::find_if(causes_.begin(), causes_.end(),
                                     [&row](const LoggedCause& cause) { return cause.name == row.name; });
     if (known == causes_.end()) {
@@ -102,15 +102,15 @@ class InterruptionLog {
       return;
     }
     if (row.per != known->per || row.takes != known->takes) {
-      fail(fmt::format("per and takes of {} are others than before", quote(row.name)),
-           "tell them alike in all its rows");
+      fail(fmt::format("per and takes of {} differ from earlier rows", quote(row.name)),
+           "use the same values in all its rows");
     }
     known->events += row.events;
   }
 
   void check(const std::string& word, const std::vector<std::string>& names, const char* column) const {
     if (word.empty() || std::find(names.begin(), names.end(), word) != names.end()) return;
-    fail(fmt::format("{} {} is unknown", column, quote(word)), choices_help(word, names));
+    fail(fmt::format("unknown {} {}", column, quote(word)), choices_help(word, names));
   }
 
   [[noreturn]] void fail(const std::string& problem, const std::string& help) const {
@@ -132,9 +132,9 @@ void read_interruption_log(const Files& files, nlohmann::json& root, Origins& or
   const auto refuse = [&origins](const std::string& problem, const std::string& help) {
     throw ConfigError({"failures.log", problem, origins.where("failures.log"), help});
   };
-  if (!log.is_string()) refuse(fmt::format("{} is no path", log.dump()), "a CSV of interruptions");
+  if (!log.is_string()) refuse(fmt::format("{} must be a path", log.dump()), "give the path of a CSV of interruptions");
   for (const char* other : {"causes", "mtbf"}) {
-    if (failures->contains(other)) refuse(fmt::format("stands beside {}", other), "give one of the two");
+    if (failures->contains(other)) refuse(fmt::format("is given together with {}", other), "give one of the two");
   }
   const std::string file = log.get<std::string>();
   nlohmann::json causes = nlohmann::json::array();

@@ -22,8 +22,8 @@ namespace flopcast {
 
 namespace {
 
-// Tells `origins` that `field` of the job, and what it holds, comes from `file`, where it is at `pointer`: messages
-// then name the file and the place in it.
+// Records in `origins` that `field` of the job, and everything below it, comes from `pointer` in `file`, so that
+// messages name the file and the place in it.
 void add_file_places(const nlohmann::json& value, const std::string& file, const std::string& pointer,
                      const std::string& field, Origins& origins) {
   origins.places[field] = pointer.empty() ? file : file + ":" + pointer;
@@ -41,16 +41,16 @@ void add_file_places(const nlohmann::json& value, const std::string& file, const
   }
 }
 
-// The text that names what a key holds, by itself or beside other keys: "nemo", {"name": "nemo", …}.
+// The text that names a value, alone or next to other keys: "nemo", {"name": "nemo", …}.
 nlohmann::json* text_naming(nlohmann::json& value) {
   if (value.is_string()) return &value;
   const bool named = value.is_object() && value.contains("name") && value.at("name").is_string();
   return named ? &value.at("name") : nullptr;
 }
 
-// When training.stack is a path, puts the description that the file holds in its place: an object as a job may hold
-// itself ("name" is the catalogue's entry that it changes), or a whole entry as the catalogue writes them, with a
-// source beside each value. Keys beside the path win over the file's.
+// If training.stack is a path, replaces it with the description in that file: an object as a job may contain ("name" is
+// the catalogue entry that it changes), or a whole entry as in the catalogue, with a source for each value. Keys next
+// to the path override the file's.
 void read_stack_file(const Files& files, nlohmann::json& root, Origins& origins) {
   const auto training = root.find("training");
   if (training == root.end() || !training->is_object() || !training->contains("stack")) return;
@@ -60,7 +60,7 @@ void read_stack_file(const Files& files, nlohmann::json& root, Origins& origins)
   const std::string path = name->get<std::string>();
   const nlohmann::json file = parse_json(files.read(path), path);
   if (!file.is_object()) {
-    throw ConfigError({"training.stack", fmt::format("{} holds no JSON object", path), path,
+    throw ConfigError({"training.stack", fmt::format("{} must hold a JSON object", path), path,
                        "expected { \"name\": \"megatron-core\", \"gradient_bytes\": 2, … }"});
   }
   nlohmann::json values = plain_values(file);
@@ -73,7 +73,7 @@ void read_stack_file(const Files& files, nlohmann::json& root, Origins& origins)
   stack = std::move(values);
 }
 
-// The cables of a CSV: from,to,bandwidth a line, with or without those words above.
+// Reads cables from CSV lines from,to,bandwidth; a header line with these words is optional.
 nlohmann::json cables_of_csv(const std::string& text, const std::string& path) {
   nlohmann::json cables = nlohmann::json::array();
   int line = 0;
@@ -84,7 +84,7 @@ nlohmann::json cables_of_csv(const std::string& text, const std::string& path) {
     const std::vector<std::string> cells = split(row);
     constexpr std::size_t kCells = 3;
     if (cells.size() != kCells) {
-      refuse_at(fmt::format("{}:{}", path, line), fmt::format("{} is no cable", quote(row)),
+      refuse_at(fmt::format("{}:{}", path, line), fmt::format("{} is not a cable", quote(row)),
                 "expected from,to,bandwidth such as node0,leaf0,50GB/s");
     }
     cables.push_back({{"from", cells[0]}, {"to", cells[1]}, {"bandwidth", cells[2]}});
@@ -92,8 +92,8 @@ nlohmann::json cables_of_csv(const std::string& text, const std::string& path) {
   return cables;
 }
 
-// Puts what files say of the network in the place of their paths: cluster.network (a description as a job may hold
-// itself; keys beside the path win), and its links.
+// Replaces the paths of network files with their contents: cluster.network (a description as a job may contain; keys
+// next to the path override it), and its links.
 void read_network_files(const Files& files, nlohmann::json& root, Origins& origins) {
   const auto cluster = root.find("cluster");
   if (cluster == root.end() || !cluster->is_object() || !cluster->contains("network")) return;
@@ -104,7 +104,7 @@ void read_network_files(const Files& files, nlohmann::json& root, Origins& origi
     const std::string path = name.get<std::string>();
     const nlohmann::json file = parse_json(files.read(path), path);
     if (!file.is_object()) {
-      throw ConfigError({"cluster.network", fmt::format("{} holds no JSON object", path), path,
+      throw ConfigError({"cluster.network", fmt::format("{} must hold a JSON object", path), path,
                          R"(expected { "topology": "tree", "tiers": […], … })"});
     }
     nlohmann::json values = plain_values(file);
@@ -122,11 +122,11 @@ void read_network_files(const Files& files, nlohmann::json& root, Origins& origi
   network["links"] = cables_of_csv(files.read(path), path);
 }
 
-// A word that is neither a file nor anything like one was meant as a name.
+// A word that is neither a file nor looks like a path was meant as a name.
 void refuse_unknown_name(const Files& files, const std::string& text) {
   const bool like_a_path = text.find_first_of("/.\\") != std::string::npos;
   if (like_a_path || files.kind_of(text) != Files::Kind::kNone) return;
-  throw ConfigError({"training.profile", fmt::format("\"{}\" is neither a file nor a profile that comes along", text),
+  throw ConfigError({"training.profile", fmt::format("\"{}\" is neither a file nor a profile of the catalogue", text),
                      "training.profile", choices_help(text, shipped_profile_names())});
 }
 
@@ -136,8 +136,8 @@ bool is_profile_path(const std::string& name) {
   return name.ends_with(".txt") || name.ends_with(".json");
 }
 
-// When the model is the path of a layer profile (ours in JSON, or PipeDream's graph.txt), puts what the file holds in
-// its place; keys beside the path win over the file's. Other models stay as they are.
+// If the model is the path of a layer profile (flopcast's JSON, or PipeDream's graph.txt), replaces it with the
+// contents of the file; keys next to the path override the file's. Other models stay as they are.
 void read_profile_file(const Files& files, nlohmann::json& root, Origins& origins) {
   const auto model = root.find("model");
   if (model == root.end()) return;
@@ -170,10 +170,10 @@ ImportContext context_of(const std::vector<FlagValue>& flags, const Files& files
   return context;
 }
 
-// The model's name or path inside a job, whether it stands alone or beside other keys.
+// The model's name or path in a job, given alone or next to other keys.
 nlohmann::json* model_name(nlohmann::json& root) {
   const auto model = root.find("model");
-  // What tells everything is not looked up: its name is no more than a name.
+  // A model that is fully described is not looked up: its name is only a label.
   return model == root.end() || tells_whole_model(*model) ? nullptr : text_naming(*model);
 }
 
@@ -182,7 +182,7 @@ bool names_a_file(const std::string& name) {
   return is_path(name) && std::find(known.begin(), known.end(), name) == known.end();
 }
 
-// A job file's values with their places, so that it can be laid over other files.
+// The values of a job file with their places, so that they can override other files.
 ImportedJob place_job_file(const std::string& text, const std::string& file, const ImportContext& context) {
   ImportedJob imported = import_job(ForeignFile(text, file), context);
   if (!imported.format->is_job_file) {
@@ -191,7 +191,7 @@ ImportedJob place_job_file(const std::string& text, const std::string& file, con
   }
   if (!imported.job->is_object()) {
     throw ConfigError(
-        {"", fmt::format("{} holds no JSON object", file), file, "expected { \"model\": …, \"cluster\": …, … }"});
+        {"", fmt::format("{} must hold a JSON object", file), file, "expected { \"model\": …, \"cluster\": …, … }"});
   }
   nlohmann::json* name = model_name(imported.job);
   if (name != nullptr && names_a_file(name->get<std::string>())) {
@@ -241,7 +241,7 @@ bool starts_with_a_count(const std::string& name) {
   return end != name.begin() && end != name.end() && *end == 'x';
 }
 
-// A launch script tells how many nodes there are, --cluster which: together they are the cluster.
+// Merges the number of nodes from a launch script with the cluster named by --cluster.
 void join_cluster(const nlohmann::json& told, LoadedJob& loaded) {
   const auto cluster = loaded.root->find("cluster");
   if (cluster == loaded.root->end() || !cluster->is_string() || !told.is_object()) return;
@@ -256,7 +256,7 @@ void join_cluster(const nlohmann::json& told, LoadedJob& loaded) {
     joined["devices_per_node"] = *per_node;
   }
   loaded.root["cluster"] = joined;
-  // The name is the flag's, the counts are still the script's.
+  // The name comes from the flag, the counts from the script.
   loaded.origins.flags["cluster.name"] = loaded.origins.flags["cluster"];
   loaded.origins.flags.erase("cluster");
 }
@@ -305,10 +305,10 @@ void read_model_path(const ImportContext& flags_context, LoadedJob& loaded) {
 void refuse_unmodelled(const LoadedJob& loaded) {
   std::vector<std::string> told;
   for (const std::string& key : loaded.keys.not_modelled) told.push_back(fmt::format("{} is not modelled", key));
-  for (const std::string& key : loaded.keys.unknown) told.push_back(fmt::format("{} is unknown", key));
+  for (const std::string& key : loaded.keys.unknown) told.push_back(fmt::format("{} is an unknown key", key));
   if (told.empty()) return;
   throw ConfigError({"--strict", fmt::format("{}", fmt::join(told, ", ")), loaded.origins.file,
-                     "leave them out of a copy of the file, or read it without --strict"});
+                     "remove them from a copy of the file, or omit --strict"});
 }
 
 }  // namespace
@@ -337,12 +337,12 @@ void read_device_profile_file(const Files& files, nlohmann::json& root, Origins&
   profile = std::move(values);
 }
 
-// "job.json" of "job.json:/training/optimizer"; a flag is its own.
+// "job.json" of "job.json:/training/optimizer"; for a flag, the flag.
 std::string source_of(const std::string& place) {
   return place.substr(0, place.find(':'));
 }
 
-// An optimizer laid over a galore of an earlier source leaves that one's rank behind. A flag's rank is meant.
+// Drops the GaLore rank of an earlier source if a later one sets another optimizer. A rank given by a flag is kept.
 void leave_out_other_rank(LoadedJob& loaded) {
   const auto training = loaded.root->find("training");
   if (training == loaded.root->end() || !training->is_object() || !training->contains("optimizer_rank")) return;
@@ -354,7 +354,7 @@ void leave_out_other_rank(LoadedJob& loaded) {
   if (by_flag || source_of(rank_at) == source_of(optimizer_at)) return;
   loaded.root["training"].erase("optimizer_rank");
   loaded.origins.places.erase("training.optimizer_rank");
-  loaded.notes.push_back(fmt::format("{}: of no account, since {} sets training.optimizer to {}", rank_at, optimizer_at,
+  loaded.notes.push_back(fmt::format("{}: ignored, since {} sets training.optimizer to {}", rank_at, optimizer_at,
                                      optimizer.get<std::string>()));
 }
 
@@ -376,10 +376,10 @@ LoadedJob load_job(const std::vector<std::string>& names, const std::vector<Flag
     parts.push_back(std::move(imported));
   }
   if (!reads_arguments) {
-    throw ConfigError({"--",
-                       fmt::format("\"{}\" stands where the arguments of a launch script go, and none is given",
-                                   options.arguments.front()),
-                       "", "give flags of flopcast, and its files, before --"});
+    throw ConfigError(
+        {"--",
+         fmt::format("\"{}\" is an argument for a launch script, but no script is given", options.arguments.front()),
+         "", "put flopcast's own flags and files before --"});
   }
   if (!names.empty()) loaded.origins.file = names.front();
   loaded.origins.places = std::move(all.places);
@@ -421,7 +421,7 @@ void require_named_cluster(const LoadedJob& loaded) {
   for (const auto& item : cluster->items()) {
     told += fmt::format("{}{} {}", told.empty() ? "" : ", ", item.key(), dumped(item.value()));
   }
-  throw ConfigError({"cluster", fmt::format("is required: only {} is told, not which devices", told),
+  throw ConfigError({"cluster", fmt::format("is required: the script only gives {}, not the devices", told),
                      loaded.origins.where("cluster.nodes"),
                      "give --cluster NAME; " + choices_help("", catalogue_names(CatalogueKind::kClusters))});
 }

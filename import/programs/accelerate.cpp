@@ -27,7 +27,7 @@ void read_machines(JsonReader& object, ImportedJob& imported) {
   if (machines) imported.put("cluster.nodes", nodes, object.place("num_machines"));
   if (!processes) return;
   if (*processes % nodes != 0) {
-    object.fail("num_processes", fmt::format("{} is no multiple of num_machines {}", *processes, nodes),
+    object.fail("num_processes", fmt::format("{} must be a multiple of num_machines {}", *processes, nodes),
                 "it counts the processes of all machines");
   }
   imported.put("cluster.devices_per_node", *processes / nodes, object.place("num_processes"));
@@ -36,7 +36,7 @@ void read_machines(JsonReader& object, ImportedJob& imported) {
 void read_accelerate_precision(JsonReader& object, ImportedJob& imported) {
   const nlohmann::json* value = object.find("mixed_precision");
   if (value == nullptr) return;
-  // YAML 1.1 reads no as false.
+  // YAML 1.1 parses no as false.
   const std::string name = value->is_string() ? upper(value->get<std::string>()) : value->dump();
   const std::vector<std::string> names = {"no", "fp16", "bf16", "fp8"};
   if (name == "NO" || name == "false") {
@@ -55,7 +55,7 @@ void read_accelerate_precision(JsonReader& object, ImportedJob& imported) {
 void read_strategy(JsonReader& fsdp, ImportedJob& imported) {
   static const std::vector<std::string> strategies = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD",
                                                       "HYBRID_SHARD_ZERO2"};
-  // Version 2 of FSDP takes a boolean under the new key; files of version 1 write a strategy under either.
+  // FSDP version 2 takes a boolean under the new key; version 1 files write a strategy under either key.
   const std::string key = fsdp.has("fsdp_sharding_strategy") ? "fsdp_sharding_strategy" : "fsdp_reshard_after_forward";
   const nlohmann::json* value = fsdp.find(key);
   fsdp.find("fsdp_reshard_after_forward");
@@ -119,7 +119,7 @@ void read_deepspeed_section(JsonReader& object, const std::string& file, const I
   judge_keys(*section, "accelerate", imported);
 }
 
-// Ranks of an axis stay out of the data-parallel ones that num_processes holds.
+// The ranks of these axes are not part of data parallelism, although num_processes counts them.
 void read_parallelism(JsonReader& object, ImportedJob& imported) {
   if (!object.has("parallelism_config")) return;
   auto axes = object.object("parallelism_config");
@@ -150,19 +150,19 @@ ImportedJob read_accelerate(const ForeignFile& file, const ImportContext& contex
   ImportedJob imported;
   const nlohmann::json values = parsed_values(file, context);
   JsonReader object = JsonReader::foreign(values, "", file.name());
-  // A bare NO is read as false.
+  // YAML parses a bare NO as false.
   const nlohmann::json* written = object.find("distributed_type");
   const auto type =
       written != nullptr && *written == false ? std::optional<std::string>("NO") : object.text("distributed_type");
   if (!type && !object.has("fsdp_config") && !object.has("num_processes")) {
-    throw ConfigError(
-        {"", fmt::format("{} is no configuration that flopcast knows", file.name()), file.name(), readable_formats()});
+    throw ConfigError({"", fmt::format("{} is not a configuration that flopcast knows", file.name()), file.name(),
+                       readable_formats()});
   }
   const std::vector<std::string> types = {"FSDP", "MULTI_GPU", "DEEPSPEED", "NO"};
   if (type && std::find(types.begin(), types.end(), upper(*type)) == types.end()) {
     object.fail("distributed_type", fmt::format("\"{}\" is not modelled", *type), choices_help(*type, types));
   }
-  // Sections of another type lie about empty.
+  // Files may contain empty sections for other types.
   const std::string form = type ? upper(*type) : "";
   const bool sharded = form == "FSDP" || (form.empty() && object.has("fsdp_config"));
   const bool deepspeed = form == "DEEPSPEED" || (form.empty() && object.has("deepspeed_config"));
@@ -173,7 +173,7 @@ ImportedJob read_accelerate(const ForeignFile& file, const ImportContext& contex
     imported.put("cluster.nodes", 1, object.place("distributed_type"));
     imported.put("cluster.devices_per_node", 1, object.place("distributed_type"));
     if (processes.value_or(1) > 1) {
-      imported.notes.push_back(fmt::format("{}: NO starts one process, whatever num_processes {} says",
+      imported.notes.push_back(fmt::format("{}: NO starts one process, so num_processes {} is ignored",
                                            object.place("distributed_type"), *processes));
     }
   } else {
@@ -259,7 +259,7 @@ const char* precision_name(Precision precision) {
 
 }  // namespace
 
-// Asked after the other YAML: what is none of them is refused by its keys.
+// Tried after the other YAML formats, since it refuses any file with unknown keys.
 const JobFormat& accelerate_format() {
   static constexpr JobFormat kFormat = {
       .name = "Accelerate config", .detect = is_yaml, .read = read_accelerate, .runs_deepspeed = true};
@@ -285,7 +285,7 @@ LaunchFile write_accelerate(const Job& job) {
   if (deepspeed) file.text += deepspeed_section(layout);
   if (!deepspeed) file.text += fmt::format("gradient_accumulation_steps: {}\n", layout.microbatches());
   file.notes = {
-      fmt::format("the model, the sequence length and the micro-batch of {} are the training program's "
+      fmt::format("set the model, the sequence length and the micro-batch of {} in the training program "
                   "(--per_device_train_batch_size {})",
                   layout.micro_batch_size, layout.micro_batch_size)};
   return file;

@@ -1,4 +1,4 @@
-// Fine-tuning as the programs around PEFT say it, and PEFT's own adapter_config.json.
+// Fine-tuning as programs based on PEFT describe it, and PEFT's own adapter_config.json.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ std::string name_in_path(const std::string& word) {
   return dot == std::string::npos ? word : word.substr(dot + 1);
 }
 
-// Linears that a list, a text with commas or an expression names. An expression is searched for the names it holds.
+// The linears named by a list, a comma-separated text or an expression. An expression is searched for known names.
 std::vector<std::string> words_of(const nlohmann::json& targets) {
   std::vector<std::string> words;
   if (targets.is_array()) {
@@ -59,7 +59,7 @@ void put_targets(const ForeignAdapter& adapter, ImportedJob& imported) {
   }
   if (!unknown.empty()) {
     imported.warnings.push_back(
-        fmt::format("{}: adapters of {} are not forecast", adapter.targets_place, fmt::join(unknown, ", ")));
+        fmt::format("{}: adapters of {} are not modelled", adapter.targets_place, fmt::join(unknown, ", ")));
   }
   if (!known.empty()) imported.put("training.finetune.targets", known, adapter.targets_place);
 }
@@ -85,7 +85,7 @@ void put_adapter(const ForeignAdapter& adapter, ImportedJob& imported) {
   }
   if (adapter.bits != kEight && adapter.bits != kFour) {
     imported.warnings.push_back(
-        fmt::format("{}: weights of {} bits are not modelled: 4 are forecast", adapter.place, adapter.bits));
+        fmt::format("{}: {}-bit weights are not modelled; 4 bits are assumed", adapter.place, adapter.bits));
   }
 }
 
@@ -114,7 +114,7 @@ ImportedJob read_adapter_config(const ForeignFile& file, const ImportContext& co
     const std::string place = object.place("base_model_name_or_path");
     if (!put_hub_model(*name, file.name(), place, context, imported)) {
       imported.warnings.push_back(
-          fmt::format("{}: \"{}\" is neither in the catalogue nor here; {}", place, *name, hub_help(*name)));
+          fmt::format("{}: \"{}\" is neither in the catalogue nor a local file; {}", place, *name, hub_help(*name)));
     }
   }
   ForeignAdapter adapter;

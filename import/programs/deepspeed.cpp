@@ -26,10 +26,11 @@ void read_deepspeed_batch(JsonReader& object, const ImportContext& context, Impo
   if (batch && micro && accumulation) {
     const std::int64_t slice = std::int64_t{*micro} * *accumulation;
     if (*batch % slice != 0) {
-      object.fail("train_batch_size",
-                  fmt::format("{} is no multiple of train_micro_batch_size_per_gpu {} · gradient_accumulation_steps {}",
-                              *batch, *micro, *accumulation),
-                  "DeepSpeed demands micro batch · accumulation · data-parallel size");
+      object.fail(
+          "train_batch_size",
+          fmt::format("{} must be a multiple of train_micro_batch_size_per_gpu {} · gradient_accumulation_steps {}",
+                      *batch, *micro, *accumulation),
+          "DeepSpeed requires micro batch · accumulation · data-parallel size");
     }
     const bool changed =
         context.given.count("layout.global_batch_size") + context.given.count("layout.micro_batch_size") > 0;
@@ -37,7 +38,7 @@ void read_deepspeed_batch(JsonReader& object, const ImportContext& context, Impo
     return;
   }
   if (batch && accumulation && !micro) {
-    imported.warnings.push_back(fmt::format("{}: no effect without train_micro_batch_size_per_gpu; give --mbs N",
+    imported.warnings.push_back(fmt::format("{}: has no effect without train_micro_batch_size_per_gpu; give --mbs N",
                                             object.place("gradient_accumulation_steps")));
   }
   if (batch || context.given.count("layout.global_batch_size") > 0) return;
@@ -60,26 +61,26 @@ void read_deepspeed_precision(JsonReader& object, const ImportContext& context, 
     judge_keys(*section, "deepspeed", imported);
     if (!on) continue;
     if (chosen != nullptr)
-      section->fail("enabled", fmt::format("{} and {} are both on", chosen, key), "keep one of the two");
+      section->fail("enabled", fmt::format("{} and {} are both enabled", chosen, key), "keep one of the two");
     chosen = key;
     imported.put("training.precision", std::string(key) == "fp16" ? "fp16" : "bf16", section->place("enabled"));
   }
   if (chosen != nullptr || open || context.given.count("training.precision") > 0) return;
   imported.put("training.precision", "fp32", object.place("bf16"));
   imported.notes.push_back(
-      fmt::format("{}: neither bf16 nor fp16 is on: DeepSpeed computes in fp32", object.place("bf16")));
+      fmt::format("{}: neither bf16 nor fp16 is enabled: DeepSpeed computes in fp32", object.place("bf16")));
 }
 
-// DeepSpeed has the section at the top; people also write it into zero_optimization, or its keys there.
-// Cut over the model-parallel ranks, which the file does not tell.
+// DeepSpeed expects the section at the top level; some files put it, or its keys, into zero_optimization. Checkpoints
+// are partitioned over the model-parallel ranks, which the file does not specify.
 void put_partitioned_checkpoints(const std::string& place, const ImportContext& context, ImportedJob& imported) {
   const auto given = [&context](const char* field) { return context.given.count(field) > 0; };
   const bool told = given("layout.tp") || imported.places.count("layout.tp") > 0;
   if (!told) {
-    imported.notes.push_back(fmt::format("{}: no effect without tensor-parallel ranks (--tp)", place));
+    imported.notes.push_back(fmt::format("{}: has no effect without tensor-parallel ranks (--tp)", place));
   } else if (given("layout.recompute") || given("layout.sequence_parallel")) {
     imported.warnings.push_back(fmt::format(
-        "{}: left to --layout.partition_checkpoints, as recompute or sequence parallelism is given", place));
+        "{}: ignored, since recompute or sequence parallelism is given; use --layout.partition_checkpoints", place));
   } else {
     imported.put("layout.partition_checkpoints", true, place);
   }
@@ -96,8 +97,8 @@ void read_checkpointing(JsonReader& object, const ImportContext& context, Import
                       : layers     ? "number_checkpoints"
                                    : "cpu_checkpointing";
     imported.put("layout.recompute", "full", object.place(key));
-    imported.notes.push_back(
-        fmt::format("{}: the model is taken to checkpoint every layer; --recompute none if not", object.place(key)));
+    imported.notes.push_back(fmt::format(
+        "{}: assumes that the model checkpoints every layer; otherwise give --recompute none", object.place(key)));
   }
   if (partitions) put_partitioned_checkpoints(object.place("partition_activations"), context, imported);
   if (on_cpu) put_activation_offload(object.place("cpu_checkpointing"), imported);
@@ -190,8 +191,8 @@ void require_deepspeed_layout(const Job& job, Expressible& expressible) {
   const Layout& layout = job.layout;
   expressible.require(schedule_base_name(layout) == "1f1b" || runs_one_microbatch(layout),
                       fmt::format("layout.schedule {}", layout.schedule), "--schedule 1f1b");
-  expressible.require(layout.pp == 1, fmt::format("layout.pp {} (its pipelines are cut in code)", layout.pp), "--pp 1");
-  expressible.require(layout.ep == 1, fmt::format("layout.ep {} (its experts are spread in code)", layout.ep),
+  expressible.require(layout.pp == 1, fmt::format("layout.pp {} (pipelines are defined in code)", layout.pp), "--pp 1");
+  expressible.require(layout.ep == 1, fmt::format("layout.ep {} (expert placement is defined in code)", layout.ep),
                       "--ep 1");
   expressible.require(!layout.sequence_parallel || layout.tp == 1, "layout.sequence_parallel", "--sp=false");
   expressible.require(layout.cp == 1 || layout.context_parallel == ContextParallel::kUlysses,
@@ -199,7 +200,7 @@ void require_deepspeed_layout(const Job& job, Expressible& expressible) {
   expressible.require(layout.recompute != Recompute::kSelective, "layout.recompute selective",
                       "--recompute none or full");
   expressible.require(layout.data_parallel == DataParallel::kDdp, "layout.data_parallel fsdp or hsdp", "--zero 3");
-  expressible.require(layout.tp == 1 || layout.zero < kShardedWeights, "layout.tp beside ZeRO 3", "--zero 2");
+  expressible.require(layout.tp == 1 || layout.zero < kShardedWeights, "layout.tp with ZeRO 3", "--zero 2");
   expressible.require(!layout.offloads_activations() || layout.recompute == Recompute::kFull,
                       "offloaded activations without recomputation", "--recompute full");
   expressible.require(!layout.recompute_layers, "layout.recompute_layers", "");
@@ -253,11 +254,11 @@ LaunchFile write_deepspeed(const Job& job) {
   LaunchFile file;
   file.text = dumped(values, 2) + "\n";
   file.notes = {
-      fmt::format("the model and the sequence length are the training program's; start it on {} nodes of {} "
+      fmt::format("set the model and the sequence length in the training program; start it on {} nodes of {} "
                   "GPUs",
                   job.cluster.nodes, job.cluster.devices_per_node)};
   if (layout.recompute == Recompute::kFull)
-    file.notes.emplace_back("the training program has to checkpoint every layer (deepspeed.checkpointing)");
+    file.notes.emplace_back("the training program must checkpoint every layer (deepspeed.checkpointing)");
   return file;
 }
 

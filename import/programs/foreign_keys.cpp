@@ -29,7 +29,7 @@ std::vector<std::string> words_in(const nlohmann::json& lines) {
 
 }  // namespace
 
-// "key=a|b": at a and b it changes nothing.
+// "key=a|b" in a table: the values a and b change nothing.
 KeyTable::KeyTable(std::string_view text, const std::string& path) {
   const nlohmann::json table = parse_json(text, path);
   const nlohmann::json sources = table.value("sources", nlohmann::json::object());
@@ -124,7 +124,7 @@ void KeyJudge::judge(const std::string& key, const std::string& value, const std
     const std::string near = table_.nearest(key);
     imported_.keys.unknown.push_back(shown);
     imported_.warnings.push_back(
-        fmt::format("{}: unknown, and left out{}", place, near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+        fmt::format("{}: unknown key, ignored{}", place, near.empty() ? "" : fmt::format("; did you mean {}?", near)));
     return;
   }
   const bool off = value == "false" || value == "False" || value == "null" || value == "None" || value == "auto";
@@ -153,10 +153,10 @@ void KeyJudge::judge(const std::string& key, const std::string& value, const std
       }
       throw ConfigError(
           {shown,
-           fmt::format("stands for {}, which {} not modelled", entry->why,
+           fmt::format("requires {}, which {} not modelled", entry->why,
                        entry->why.starts_with("layers") ? "are" : "is"),
            place,
-           "transformers of attention and of dense or expert layers are forecast; see: flopcast catalog models"});
+           "flopcast forecasts transformers with attention and dense or expert layers; see: flopcast catalog models"});
   }
 }
 
@@ -192,12 +192,13 @@ void note_auto(const JsonReader& object, ImportedJob& imported) {
     if (item.value() == "auto") keys.push_back(item.key());
   }
   if (keys.empty()) return;
-  imported.notes.push_back(fmt::format("{}: \"auto\" counts as not set: {}", object.place(), fmt::join(keys, ", ")));
+  imported.notes.push_back(
+      fmt::format("{}: \"auto\" is treated as not set: {}", object.place(), fmt::join(keys, ", ")));
 }
 
 void put_stack(const std::string& stack, const std::string& program, const std::string& place, ImportedJob& imported) {
   imported.put("training.stack", stack, place);
-  imported.notes.push_back(fmt::format("training.stack is {}, for {}; give --stack NAME for another", stack, program));
+  imported.notes.push_back(fmt::format("training.stack is {} for {}; to change it, give --stack NAME", stack, program));
 }
 
 void put_offload(const std::optional<std::string>& optimizer, const std::optional<std::string>& weights,
@@ -212,7 +213,7 @@ void put_offload(const std::optional<std::string>& optimizer, const std::optiona
     imported.put("layout.offload", activations ? "all" : "optimizer", place);
   }
   if ((optimizer && *optimizer == "nvme") || (weights && *weights == "nvme")) {
-    imported.warnings.push_back(fmt::format("{}: nvme is forecast as host memory", place));
+    imported.warnings.push_back(fmt::format("{}: nvme is modelled as host memory", place));
   }
 }
 
@@ -234,13 +235,14 @@ void put_optimizer(JsonReader& object, const std::string& key, ImportedJob& impo
   const std::string lower = lower_case(*name);
   const auto starts_with = [&lower](const char* start) { return lower.rfind(start, 0) == 0; };
   const bool compressed = starts_with("onebit") || starts_with("zeroone");
-  // bitsandbytes: adamw_bnb_8bit, paged_adamw_8bit; "paged" moves states to the host where memory runs out.
+  // bitsandbytes names such as adamw_bnb_8bit and paged_adamw_8bit; "paged" moves states to the host when memory runs
+  // out.
   const auto has = [&lower](const char* part) { return lower.find(part) != std::string::npos; };
   if (starts_with("paged_")) imported.put("training.paged_optimizer", true, object.place(key));
   if (starts_with("sgd")) {
     imported.put("training.optimizer", "sgd", object.place(key));
   } else if (starts_with("galore_adam")) {
-    if (has("8bit")) imported.warn_of(key, object.place(key), "galore is forecast with Adam's moments in full");
+    if (has("8bit")) imported.warn_of(key, object.place(key), "galore is forecast with full-precision Adam moments");
     imported.put("training.optimizer", "galore", object.place(key));
   } else if (lower == "muon") {
     imported.put("training.optimizer", "muon", object.place(key));
@@ -250,7 +252,8 @@ void put_optimizer(JsonReader& object, const std::string& key, ImportedJob& impo
     imported.put("training.optimizer", "adafactor", object.place(key));
   } else if (starts_with("lion") || starts_with("paged_lion")) {
     if (has("8bit")) {
-      imported.warnings.push_back(fmt::format("{}: \"{}\" is forecast with a full moment", object.place(key), *name));
+      imported.warnings.push_back(
+          fmt::format("{}: \"{}\" is forecast with a full-precision moment", object.place(key), *name));
     }
     imported.put("training.optimizer", "lion", object.place(key));
   } else if (starts_with("paged_adamw")) {
@@ -259,7 +262,7 @@ void put_optimizer(JsonReader& object, const std::string& key, ImportedJob& impo
                              starts_with("fused_adam") || starts_with("lamb"))) {
     if (has("4bit")) {
       imported.warnings.push_back(
-          fmt::format("{}: \"{}\" is forecast with full Adam states", object.place(key), *name));
+          fmt::format("{}: \"{}\" is forecast with full-precision Adam states", object.place(key), *name));
     }
     imported.put("training.optimizer", "adam", object.place(key));
   } else {
@@ -270,10 +273,9 @@ void put_optimizer(JsonReader& object, const std::string& key, ImportedJob& impo
 
 void note_packing(bool packed, const std::string& length, ImportedJob& imported) {
   imported.notes.push_back(
-      packed
-          ? fmt::format("samples are packed to {}; --sequence-lengths FILE tells what that leaves empty", length)
-          : fmt::format("samples are padded to {}, or forecast as if; --sequence-lengths FILE tells what that wastes",
-                        length));
+      packed ? fmt::format("samples are packed to {}; give --sequence-lengths FILE for the share left empty", length)
+             : fmt::format("samples are assumed to be padded to {}; give --sequence-lengths FILE for the share wasted",
+                           length));
 }
 
 void put_experts(const ForeignExperts& experts, const std::string& place, ImportedJob& imported) {
@@ -290,7 +292,7 @@ void put_experts(const ForeignExperts& experts, const std::string& place, Import
 
 namespace {
 
-// The catalogue's name for a repository of the Hub: Qwen/Qwen2.5-7B-Instruct is qwen2.5-7b. Empty when it has none.
+// The catalogue's name for a repository of the Hub: Qwen/Qwen2.5-7B-Instruct is qwen2.5-7b. Empty if there is none.
 std::string catalogue_name_of(const std::string& repository) {
   const std::string name = typed_entry(CatalogueKind::kModels, repository);
   return catalogue_values(CatalogueKind::kModels, name).is_null() ? "" : name;
@@ -312,7 +314,7 @@ bool put_hub_model(const std::string& name, const std::string& file, const std::
   const std::string known = catalogue_name_of(name);
   if (known.empty()) return false;
   imported.put("model", known, place);
-  imported.notes.push_back(fmt::format("{}: the catalogue's {}", place, known));
+  imported.notes.push_back(fmt::format("{}: uses {} from the catalogue", place, known));
   return true;
 }
 
@@ -340,10 +342,11 @@ bool put_deepspeed_file(const std::string& name, const std::string& file, const 
 std::string hub_help(const std::string& name) {
   const bool is_repository =
       std::count(name.begin(), name.end(), '/') == 1 && name.front() != '/' && name.front() != '.';
-  if (!is_repository) return "give --model NAME of the catalogue, or the path of its config.json";
+  if (!is_repository) return "give --model with a name from the catalogue or the path of a config.json";
   return fmt::format(
-      "give --model NAME of the catalogue, or fetch its config.json: hf download {} config.json --local-dir model; "
-      "then --model model/config.json",
+      "give --model with a name from the catalogue, or download the config.json: hf download {} config.json "
+      "--local-dir "
+      "model; then give --model model/config.json",
       name);
 }
 
@@ -426,7 +429,7 @@ bool put_layer_pattern(const std::vector<int>& layers, ForeignExperts& experts) 
 std::optional<std::vector<int>> stages_of_string(const std::string& text) {
   constexpr std::size_t kLongest = 100'000;
   constexpr int kMostTimes = 10'000;
-  // x*N and (…)*N written out; brackets do not nest.
+  // Expands x*N and (…)*N; brackets do not nest.
   std::string plain;
   std::string group;
   bool in_group = false;

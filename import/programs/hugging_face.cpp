@@ -1,6 +1,5 @@
 // Hugging Face config.json: field names as in the configuration classes of the transformers library
-// (models/<family>/configuration_<family>.py); what a family has without a key that says so is in
-// import/keys/hugging_face.json.
+// (models/<family>/configuration_<family>.py); family properties without a key are in import/keys/hugging_face.json.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,12 +13,12 @@ namespace flopcast {
 
 namespace {
 
-// max_position_embeddings says what the model can read, not what it is trained on; windows beyond this were reached
-// by a later extension.
+// max_position_embeddings is the context that the model can read, not its training length; larger windows come from a
+// later extension.
 constexpr int kLongestTrainingWindow = 16'384;
 constexpr int kUsualTrainingWindow = 4'096;
 constexpr const char* kForecastable =
-    "transformers of attention and of dense or expert layers are forecast; see: flopcast catalog models";
+    "flopcast forecasts transformers with attention and dense or expert layers; see: flopcast catalog models";
 
 }  // namespace
 
@@ -34,7 +33,7 @@ std::string HuggingFaceReader::key_of(Keys keys) const {
   return *keys.begin();
 }
 
-// One number, or one for each layer where all are the same.
+// A number, or a list with one number per layer if all are equal.
 std::optional<int> HuggingFaceReader::whole(Keys keys, int smallest) {
   std::optional<int> found;
   for (const char* key : keys) {
@@ -49,12 +48,12 @@ std::optional<int> HuggingFaceReader::whole(Keys keys, int smallest) {
   return found;
 }
 
-// The family's own size, which a text_config may leave out.
+// The family's default size, which a text_config may omit.
 std::optional<int> HuggingFaceReader::unsaid(Keys keys) {
   for (const char* key : keys) {
     if (object_.pointer().empty() || !family_.defaults.contains(key)) continue;
     const int size = family_.defaults.at(key).get<int>();
-    out_.notes.push_back(fmt::format("{} is absent: {}, as transformers has it", object_.place(key), size));
+    out_.notes.push_back(fmt::format("{} is absent: uses {}, the default of transformers", object_.place(key), size));
     return size;
   }
   return std::nullopt;
@@ -81,7 +80,8 @@ int HuggingFaceReader::required(Keys keys, const std::string& field) {
     return *size;
   }
   if (!context_.has(field))
-    object_.fail_missing(*keys.begin(), fmt::format("a config.json of this family has it; or give --{} N", field));
+    object_.fail_missing(*keys.begin(),
+                         fmt::format("config.json files of this family have this key; or give --{} N", field));
   return context_.whole(field);
 }
 
@@ -92,13 +92,14 @@ void HuggingFaceReader::choose_family() {
       written != nullptr && written->is_array() && !written->empty() && written->front().is_string()
           ? written->front().get<std::string>()
           : "";
-  // Files before model_type have llama's names or BERT's.
+  // Files older than model_type use llama's names or BERT's.
   if (type_.empty() && lower_case(architecture).starts_with("bert")) type_ = "bert";
   const bool has_other_head = architecture.find("Classification") != std::string::npos ||
                               architecture.find("Reward") != std::string::npos ||
                               architecture.find("QuestionAnswering") != std::string::npos;
   if (has_other_head)
-    warn_of("architectures", fmt::format("{} has a head of its own: one over the vocabulary is counted", architecture));
+    warn_of("architectures",
+            fmt::format("{} has a different head: a head over the vocabulary is counted", architecture));
   const bool of_bert = type_.empty() && architecture.empty() && object_.has("type_vocab_size");
   if (of_bert) type_ = "bert";
   if (type_.empty()) {
@@ -110,8 +111,8 @@ void HuggingFaceReader::choose_family() {
   const auto refused = hugging_face_families().refused.find(type_);
   if (refused != hugging_face_families().refused.end() || object_.boolean("is_encoder_decoder").value_or(false)) {
     const std::string what =
-        refused != hugging_face_families().refused.end() ? refused->second : "an encoder beside the decoder";
-    object_.fail("model_type", fmt::format("\"{}\" stands for {}, not modelled", type_, what), kForecastable);
+        refused != hugging_face_families().refused.end() ? refused->second : "an encoder-decoder model";
+    object_.fail("model_type", fmt::format("\"{}\" requires {} (not modelled)", type_, what), kForecastable);
   }
   const auto known = hugging_face_families().known.find(type_);
   if (known != hugging_face_families().known.end()) {
@@ -123,16 +124,15 @@ void HuggingFaceReader::choose_family() {
   const std::vector<std::string> near = nearest_choices(type_, names);
   object_.fail(
       "model_type",
-      type_.empty() ? std::string("is absent, and nothing else tells the family")
-                    : fmt::format("\"{}\" is a family that is not known", type_),
-      fmt::format(
-          "{}write the nearest family into a copy of the file (\"model_type\": \"llama\": gated MLP, "
-          "RMSNorm, rotary positions, no biases), "
-          "or leave the file out and give the sizes as flags: --model.layers N --model.hidden N --model.heads N …",
-          near.empty() ? "" : fmt::format("did you mean {}? ", near.front())));
+      type_.empty() ? std::string("is absent, and no other key identifies the family")
+                    : fmt::format("\"{}\" is an unknown family", type_),
+      fmt::format("{}set the nearest family in a copy of the file (\"model_type\": \"llama\" has a gated MLP, "
+                  "RMSNorm, rotary positions and no biases), "
+                  "or omit the file and give the sizes as flags: --model.layers N --model.hidden N --model.heads N …",
+                  near.empty() ? "" : fmt::format("did you mean {}? ", near.front())));
 }
 
-// Keys that mean another architecture whatever the family is called.
+// Refuses keys that imply another architecture in any family.
 void HuggingFaceReader::refuse_patterns() {
   for (const char* key : {"layer_types", "layers_block_type", "attn_type_list"}) {
     const nlohmann::json* layers = object_.find(key);
@@ -143,7 +143,7 @@ void HuggingFaceReader::refuse_patterns() {
                                                  : "attention";
       const bool other = name.find("linear") != std::string::npos || name.find("mamba") != std::string::npos ||
                          name.find("recurrent") != std::string::npos || name.find("conv") != std::string::npos;
-      if (other) object_.fail(key, fmt::format("holds layers of \"{}\", not modelled", name), kForecastable);
+      if (other) object_.fail(key, fmt::format("has layers of type \"{}\" (not modelled)", name), kForecastable);
     }
   }
 }
@@ -178,13 +178,13 @@ void HuggingFaceReader::read_sequence_length() {
   put("model.sequence_length", taken, key);
   if (told) return;
   if (extended) {
-    out_.warnings.push_back(
-        fmt::format("{} is {}, a window for reading rather than the training length: {} tokens per sequence are taken; "
-                    "give --seq N",
-                    object_.place(key), length, taken));
+    out_.warnings.push_back(fmt::format(
+        "{} is {}, a context for inference rather than the training length: assumes {} tokens per sequence; "
+        "give --seq N",
+        object_.place(key), length, taken));
   } else {
     out_.notes.push_back(
-        fmt::format("the sequence length {} is {}; give --seq N for another", taken, object_.place(key)));
+        fmt::format("the sequence length {} comes from {}; to change it, give --seq N", taken, object_.place(key)));
   }
 }
 
@@ -193,7 +193,7 @@ void HuggingFaceReader::read_key_value_heads(int heads) {
   auto kv_heads = whole(keys);
   std::string key = key_of(keys);
   if (attention_ && !kv_heads) kv_heads = attention_->whole("kv_n_heads", 1);
-  // Falcon's new layout takes num_kv_heads, the old one a single head; ChatGLM counts groups.
+  // Falcon's new architecture uses num_kv_heads, the old one a single head; ChatGLM counts groups.
   const bool single = boolean({"multi_query"}).value_or(family_.kv_heads == 1);
   const bool new_layout = boolean({"new_decoder_architecture"}).value_or(false);
   const bool grouped = boolean({"multi_query_attention"}).value_or(false);
@@ -207,13 +207,13 @@ void HuggingFaceReader::read_key_value_heads(int heads) {
   }
   if (!kv_heads) kv_heads = unsaid(keys);
   if (!kv_heads) {
-    out_.notes.push_back(fmt::format("{} is absent: as many key/value heads as heads, {}", object_.place(key), heads));
+    out_.notes.push_back(fmt::format("{} is absent: uses one key/value head per head, {}", object_.place(key), heads));
     return;
   }
   put("model.kv_heads", *kv_heads, key);
   if (heads > 0 && heads % *kv_heads != 0) {
     object_.fail(key, fmt::format("{} does not divide num_attention_heads {}", *kv_heads, heads),
-                 "it divides the heads");
+                 "it must divide the number of heads");
   }
 }
 
@@ -229,14 +229,14 @@ void HuggingFaceReader::read_attention() {
   if (head_dim) put("model.head_dim", *head_dim, key_of(keys));
   if (!head_dim && !object_.has("kv_lora_rank") && heads > 0 && hidden_ % heads != 0) {
     object_.fail(key_of(head_keys), fmt::format("{} does not divide {} {}", heads, key_of(width_keys), hidden_),
-                 "the file may give head_dim");
+                 "add head_dim to a copy of the file");
   }
 }
 
 void HuggingFaceReader::read_mlp() {
   put("model.gated_mlp", family_.gated, "model_type");
   const Keys keys = {"intermediate_size", "ffn_dim", "n_inner", "inner_dim", "ffn_hidden_size", "inner_hidden_size"};
-  // Llama 4: the width of dense layers has a key of its own.
+  // Llama 4 has a separate key for the width of dense layers.
   const auto dense = whole({"intermediate_size_mlp"});
   auto width = whole(keys);
   if (mlp_ && !width) width = mlp_->whole("ffn_hidden_size", 1);
@@ -247,7 +247,7 @@ void HuggingFaceReader::read_mlp() {
   if (embedding && *embedding != hidden_) {
     object_.fail("word_embed_proj_dim",
                  fmt::format("embeddings of {} projected to {} are not modelled", *embedding, hidden_),
-                 "a copy of the file without it counts them as wide as the layers");
+                 "remove the key in a copy of the file to count embeddings as wide as the layers");
   }
   if (dense) return put("model.ffn", *dense, "intermediate_size_mlp");
   if (width) return put("model.ffn", *width, key_of(keys));
@@ -264,7 +264,7 @@ void HuggingFaceReader::read_block() {
                         boolean({family_.block_key.c_str()})
                             .value_or(family_.block_key != "use_parallel_residual" || type_.starts_with("gpt_neox"));
   if (family_.block == "sequential" || !parallel) return;
-  // Falcon's new layout gives each a norm, but for Falcon 2.
+  // Falcon's new architecture gives attention and MLP a norm each, except in Falcon 2.
   const bool own_norms =
       boolean({"new_decoder_architecture"}).value_or(false) && whole({"num_ln_in_parallel_attn"}, 0).value_or(2) == 2;
   put("model.block", own_norms ? "parallel" : family_.block,
@@ -286,7 +286,7 @@ void HuggingFaceReader::read_biases() {
   if (attention && !mlp)
     put("model.attention_bias", true, key_of({"attention_bias", "use_qkv_bias", "qkv_bias", "add_qkv_bias", "bias"}));
   if (mlp && !attention)
-    out_.notes.push_back(fmt::format("{}: biases of the MLP alone are not counted", object_.place("mlp_bias")));
+    out_.notes.push_back(fmt::format("{}: biases of the MLP only are not counted", object_.place("mlp_bias")));
   if (boolean({"qk_norm", "use_qk_norm", "qk_layernorm"}).value_or(family_.qk_norm)) {
     put("model.qk_norm", true, key_of({"qk_norm", "use_qk_norm", "qk_layernorm", "model_type"}));
     if (family_.whole_qk_norm) put("model.whole_qk_norm", true, "model_type");
@@ -321,7 +321,7 @@ void HuggingFaceReader::tell_other_towers() {
   for (const char* key : {"vision_config", "audio_config", "img_processor"}) {
     const nlohmann::json* tower = object_.find(key);
     if (tower == nullptr || tower->is_null()) continue;
-    warn_of(key, "the text part is read; the vision or audio tower beside it is not counted");
+    warn_of(key, "only the text part is read; its vision or audio tower is not counted");
   }
 }
 
@@ -341,7 +341,7 @@ ImportedJob HuggingFaceReader::read() {
   const auto tied = boolean({"tie_word_embeddings"});
   put("model.tied_embeddings", tied.value_or(family_.tied), "tie_word_embeddings");
   if (!tied) {
-    out_.notes.push_back(fmt::format("{} is absent: {}tied, as {} has it", object_.place("tie_word_embeddings"),
+    out_.notes.push_back(fmt::format("{} is absent: {}tied, the default of {}", object_.place("tie_word_embeddings"),
                                      family_.tied ? "" : "not ", type_));
   }
   read_sequence_length();
@@ -359,7 +359,7 @@ ImportedJob HuggingFaceReader::read() {
 
 namespace {
 
-// The language model of a model of several kinds of input.
+// The language model inside a multimodal model.
 ImportedJob read_hugging_face(const ForeignFile& file, const ImportContext& context) {
   const nlohmann::json& values = file.values();
   const bool has_own = values.is_object() && (values.contains("num_hidden_layers") || values.contains("n_layer"));
@@ -372,7 +372,7 @@ ImportedJob read_hugging_face(const ForeignFile& file, const ImportContext& cont
     ImportedJob imported =
         HuggingFaceReader(deeper ? inside.at("text_config") : inside, pointer, file.name(), context).read();
     imported.warn_of("vision_config", fmt::format("{}:{} is read", file.name(), pointer),
-                     "what the file holds beside it, the vision or audio tower, is not counted");
+                     "the vision or audio tower in the same file is not counted");
     return imported;
   }
   return HuggingFaceReader(values, "", file.name(), context).read();

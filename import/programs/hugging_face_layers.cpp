@@ -1,4 +1,4 @@
-// What differs from layer to layer of a Hugging Face config.json: experts and windows; and latent attention.
+// Layer-dependent parts of a Hugging Face config.json (experts and windows), and latent attention.
 
 #include "import/programs/hugging_face_reader.hpp"
 
@@ -61,7 +61,7 @@ const HuggingFaceFamilies& hugging_face_families() {
   return all;
 }
 
-// Which layers have a window, of lists and patterns first, then as the family has it.
+// Number of layers with a window: from lists and patterns if given, else from the family.
 int HuggingFaceReader::windowed_layers(int layers) {
   const nlohmann::json* types = object_.find("layer_types");
   if (types != nullptr && types->is_array() && !types->empty()) {
@@ -69,11 +69,11 @@ int HuggingFaceReader::windowed_layers(int layers) {
       return type == "sliding_attention" || type == "chunked_attention";
     }));
   }
-  // Llama 4: 1 for layers with positions, whose attention is chunked.
+  // Llama 4: 1 marks layers with positions, whose attention is chunked.
   const nlohmann::json* rotated = object_.find("no_rope_layers");
   if (rotated != nullptr && rotated->is_array() && !rotated->empty() && object_.has("attention_chunk_size"))
     return static_cast<int>(std::count(rotated->begin(), rotated->end(), nlohmann::json(1)));
-  // "LLLG", over and over.
+  // A repeating pattern such as "LLLG".
   const nlohmann::json* written = object_.find("sliding_window_pattern");
   if (written != nullptr && written->is_string() && !written->get<std::string>().empty()) {
     const std::string period = written->get<std::string>();
@@ -108,7 +108,7 @@ void HuggingFaceReader::read_windows() {
   if (window == 0 || !used || windowed == 0 || out_.job["model"].value("causal", true) == false) return;
   const std::string key = is_chunk ? "attention_chunk_size" : key_of(sliding);
   if (!family_.has_windows) {
-    warn_of(key, fmt::format("which layers of \"{}\" have a window of {} is not known: attention is counted over the "
+    warn_of(key, fmt::format("the layers of \"{}\" with a window of {} are not known: attention is counted over the "
                              "whole sequence; give --model.sliding_window {} and --model.windowed_layers N",
                              type_, window, window));
     return;
@@ -119,7 +119,7 @@ void HuggingFaceReader::read_windows() {
         key_of({"layer_types", "sliding_window_pattern", "max_window_layers", "model_type"}));
 }
 
-// GPT-Neo: [[["global", "local"], 12]], a window of 256.
+// GPT-Neo: [[["global", "local"], 12]], with a window of 256.
 void HuggingFaceReader::read_local_layers(const nlohmann::json& types, int layers) {
   constexpr int kUsualWindow = 256;
   const int window = object_.whole("window_size", 1).value_or(kUsualWindow);
@@ -127,7 +127,8 @@ void HuggingFaceReader::read_local_layers(const nlohmann::json& types, int layer
   for (const nlohmann::json& group : types) {
     const bool is_group = group.is_array() && group.size() == 2 && group[0].is_array() && group[1].is_number_unsigned();
     if (!is_group || group[1] > kMostConfiguredLayers)
-      object_.fail("attention_types", "is no list of kinds and how often", "expected [[[\"global\", \"local\"], 12]]");
+      object_.fail("attention_types", "must be a list of kinds and repetitions",
+                   "expected [[[\"global\", \"local\"], 12]]");
     local += group[1].get<std::int64_t>() * std::count(group[0].begin(), group[0].end(), nlohmann::json("local"));
   }
   if (local == 0) return;
@@ -139,9 +140,10 @@ void HuggingFaceReader::tell_further_tokens() {
   for (const char* key : {"num_nextn_predict_layers", "mtp_num_hidden_layers"}) {
     const auto predicted = object_.whole(key, 0);
     if (predicted.value_or(0) > 0)
-      warn_of(key,
-              fmt::format("the {} layers that predict further tokens are not counted; model.mtp_layers counts them",
-                          *predicted));
+      warn_of(
+          key,
+          fmt::format("the {} layers for multi-token prediction are not counted; give --model.mtp_layers to count them",
+                      *predicted));
   }
 }
 
@@ -162,11 +164,11 @@ void HuggingFaceReader::read_expert_layers(ForeignExperts& experts) {
       for (const nlohmann::json& layer : *pattern) layers.push_back(layer == 0 || layer == "dense" ? 0 : 1);
     }
     if (!put_layer_pattern(layers, experts)) {
-      object_.fail(key, "has experts in layers that neither follow dense ones nor repeat: not modelled",
+      object_.fail(key, "has experts in layers that neither follow dense ones nor repeat (not modelled)",
                    "give --model.experts.first_dense_layers N or --model.experts.every N");
     }
   }
-  // Layers by number: without experts, or with them.
+  // Lists of layer numbers, either without experts or with them.
   for (const char* key : {"mlp_only_layers", "moe_layers"}) {
     const nlohmann::json* listed = object_.find(key);
     if (listed == nullptr || !listed->is_array() || listed->empty()) continue;
@@ -178,7 +180,7 @@ void HuggingFaceReader::read_expert_layers(ForeignExperts& experts) {
       if (inside) layers[layer.get<std::size_t>()] = is_dense ? 0 : 1;
     }
     if ((is_dense && experts.every > 1) || !put_layer_pattern(layers, experts))
-      warn_of(key, "these layers are counted as the others are");
+      warn_of(key, "these layers are counted like the others");
   }
 }
 
@@ -203,15 +205,15 @@ void HuggingFaceReader::read_experts() {
       whole({"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size"}, 0);
   experts.groups = whole({"n_group"}, 0).value_or(0);
   experts.group_top_k = whole({"topk_group"}, 0).value_or(experts.groups);
-  // DeepSeek-V2-Lite's "greedy" chooses from all experts, whatever n_group says.
+  // DeepSeek-V2-Lite's "greedy" chooses from all experts, regardless of n_group.
   if (object_.text("topk_method").value_or("") == "greedy" || experts.group_top_k == 0) experts.groups = 0;
   read_expert_layers(experts);
-  // Families that have them with 0 or 1 experts are dense.
+  // Files of these families with 0 or 1 experts describe dense models.
   if (count.value_or(0) <= 1 || (top_k && *top_k == 0)) return;
-  if (!top_k) object_.fail_missing(*choices.begin(), "the experts each token visits");
+  if (!top_k) object_.fail_missing(*choices.begin(), "give the number of experts per token");
   if (*top_k > *count) {
-    object_.fail(key_of(choices), fmt::format("{} is more than the {} experts", *top_k, *count),
-                 "a token visits at most all of them");
+    object_.fail(key_of(choices), fmt::format("{} exceeds the {} experts", *top_k, *count),
+                 "a token can use at most all of them");
   }
   experts.count = *count;
   experts.top_k = *top_k;
@@ -234,7 +236,7 @@ void HuggingFaceReader::read_latent_attention() {
   if (!kv_rank) return;
   const auto required_width = [this](const char* key) {
     const auto width = object_.whole(key, 1);
-    if (!width) object_.fail_missing(key, "latent attention (kv_lora_rank) needs it");
+    if (!width) object_.fail_missing(key, "required for latent attention (kv_lora_rank)");
     return *width;
   };
   ForeignLatentAttention attention;
@@ -243,7 +245,7 @@ void HuggingFaceReader::read_latent_attention() {
   attention.qk_nope_dim = required_width("qk_nope_head_dim");
   attention.qk_rope_dim = required_width("qk_rope_head_dim");
   attention.v_dim = object_.has("v_head_dim") ? required_width("v_head_dim") : attention.qk_nope_dim;
-  // transformers repeats the rotary width as head_dim for this family, which is no width of a head here.
+  // For this family transformers repeats the rotary width as head_dim, which is not the width of a head.
   out_.job["model"].erase("head_dim");
   out_.places.erase("model.head_dim");
   put_latent_attention(attention, object_.place("kv_lora_rank"), out_);

@@ -9,35 +9,35 @@
 
 namespace flopcast {
 
-/// What the configuration of a family leaves unsaid.
+/// Defaults of a family for what its configuration omits.
 struct HuggingFaceFamily {
   bool gated = true;
   bool layernorm = false;
-  std::string norm_key;         ///< tells whether the norm is RMSNorm
+  std::string norm_key;         ///< key that is true for RMSNorm
   std::string biases = "none";  ///< "attention", "all"
   std::string positions = "rotary";
   bool tied = false;
   bool qk_norm = false;
   bool whole_qk_norm = false;
-  bool attention_sinks = false;  ///< and a bias of the router, as gpt-oss has both
+  bool attention_sinks = false;  ///< with a router bias, as gpt-oss has both
   bool embedding_norm = false;
   bool causal = true;
   bool dropout = false;
-  bool halved_ffn = false;     ///< intermediate_size is that of both gates (Qwen 1)
+  bool halved_ffn = false;     ///< intermediate_size is the width of both gates together (Qwen 1)
   bool shared_routed = false;  ///< a shared expert as wide as a routed one (Llama 4)
   int kv_heads = 0;
   int length = 0;
   bool post_norms = false;
-  std::string block = "sequential";  ///< how attention and MLP stand in a layer
-  std::string block_key;             ///< tells whether they are parallel
-  bool has_windows = false;          ///< attention has windows where the file gives one
-  int window = 0;                    ///< and without a key
-  int full_every = 0;                ///< every n-th layer has none; 0: all have one
-  bool windows_off = false;          ///< use_sliding_window switches them on, from max_window_layers on
-  JsonValue defaults;                ///< sizes that a part of another configuration may leave out
+  std::string block = "sequential";  ///< arrangement of attention and MLP in a layer
+  std::string block_key;             ///< key that is true if they are parallel
+  bool has_windows = false;          ///< attention has windows if the file gives one
+  int window = 0;                    ///< default window
+  int full_every = 0;                ///< every n-th layer has no window; 0: all have one
+  bool windows_off = false;          ///< use_sliding_window enables them, from max_window_layers on
+  JsonValue defaults;                ///< sizes that a part of another configuration may omit
 };
 
-/// The families of transformers that are read, and those that are not with what they stand for: the "families" of
+/// The families of transformers that are supported, and those that are not, with the reason: the "families" of
 /// import/keys/hugging_face.json.
 struct HuggingFaceFamilies {
   std::map<std::string, HuggingFaceFamily> known;
@@ -57,11 +57,11 @@ class HuggingFaceReader {
  private:
   using Keys = std::initializer_list<const char*>;
 
-  /// The first of the keys, names that families have for one size; nothing when all are absent or null.
+  /// The first of these keys, alternative names of one size, that is set; nothing if all are absent or null.
   std::optional<int> whole(Keys keys, int smallest = 1);
   std::optional<int> unsaid(Keys keys);
   std::optional<bool> boolean(Keys keys);
-  /// As above; asks flags where the file is silent, and complains where they are, too.
+  /// Like whole(), but falls back to flags and throws if they do not set it either.
   int required(Keys keys, const std::string& field);
   std::string key_of(Keys keys) const;
   void put(const std::string& field, nlohmann::json value, const std::string& key);

@@ -32,8 +32,8 @@ ForeignFile::Syntax syntax_of(std::string_view text, std::string_view file) {
                                                                     : ForeignFile::Syntax::kJson;
 }
 
-// What plan and simulate print names its schema and holds the job that it answers: the best layout's, or the one asked.
-// --show-config prints the job's keys one by one.
+// Answers of plan and simulate name their schema and hold a job: the best layout's, or the one in the question. The
+// output of --show-config lists the job's keys one by one.
 bool is_answer(const ForeignFile& file) {
   if (file.is_list() && lists_keys(file.values())) return true;
   if (!file.has_any({"job"}) || !file.has_any({"schema"})) return false;
@@ -49,7 +49,7 @@ bool tells_sizes(const ForeignFile& file) {
   return file.has_any({"data_parallel_size", "pipeline_parallel_size", "tensor_parallel_size"});
 }
 
-// {"data_parallel_size": 4, "pipeline_parallel_size": 2, "tensor_parallel_size": 4}: a layout and nothing else.
+// {"data_parallel_size": 4, "pipeline_parallel_size": 2, "tensor_parallel_size": 4}: a layout only.
 ImportedJob read_sizes(const ForeignFile& file, const ImportContext& /*context*/) {
   static constexpr JobSize kSizes[] = {{"data_parallel_size", "layout.dp"},
                                        {"pipeline_parallel_size", "layout.pp"},
@@ -76,7 +76,7 @@ ImportedJob read_answer(const ForeignFile& file, const ImportContext& /*context*
   return imported;
 }
 
-// A word of a template that is to be filled in, outside of quotes: CONFIG_BATCH_SIZE, <batch>, {{batch}}.
+// Finds an unquoted placeholder of a template: CONFIG_BATCH_SIZE, <batch>, {{batch}}.
 std::string open_place(std::string_view text) {
   constexpr std::size_t kShortest = 4;
   bool quoted = false;
@@ -91,13 +91,13 @@ std::string open_place(std::string_view text) {
   return "";
 }
 
-// What is no job of any program must not pass for one.
+// Refuses files that are not a job of any program.
 ImportedJob read_job_file(const ForeignFile& file, const ImportContext& /*context*/) {
   const auto ends = [&file](std::string_view ending) { return file.name().ends_with(ending); };
   if (ends(".py")) {
-    throw ConfigError(
-        {"", fmt::format("{} is Python, which has no reader", file.name()), file.name(),
-         "give the job as flags, as in --model llama3.1-405b --tp 8 --pp 16 --mbs 1 --gbs 512; " + readable_formats()});
+    throw ConfigError({"", fmt::format("{} is Python, which flopcast cannot read", file.name()), file.name(),
+                       "give the job as flags, such as --model llama3.1-405b --tp 8 --pp 16 --mbs 1 --gbs 512; " +
+                           readable_formats()});
   }
   ImportedJob imported;
   try {
@@ -108,13 +108,13 @@ ImportedJob read_job_file(const ForeignFile& file, const ImportContext& /*contex
     const bool is_template = !place.empty() && file.text().find('{') != std::string_view::npos;
     if (problem.help.empty()) {
       problem.help =
-          is_template ? fmt::format("it is a template: fill in {} in a copy of it", place) : readable_formats();
+          is_template ? fmt::format("the file is a template: fill in {} in a copy of it", place) : readable_formats();
     }
     throw ConfigError(problem);
   }
   const std::vector<std::string> sections = {"model", "cluster", "layout", "training", "failures"};
   if (!imported.job->is_object() || imported.job->empty()) return imported;
-  // A vocabulary may have a word that is one of ours.
+  // A vocabulary may contain a word equal to one of the sections.
   const bool counts = imported.job->size() >= sections.size() &&
                       std::all_of(imported.job->begin(), imported.job->end(),
                                   [](const nlohmann::json& value) { return value.is_number(); });
@@ -123,7 +123,8 @@ ImportedJob read_job_file(const ForeignFile& file, const ImportContext& /*contex
     if (!counts && (known || !nearest_choices(item.key(), sections).empty())) return imported;
   }
   throw ConfigError(
-      {"", fmt::format("{} holds no job: none of its keys is one of any program that flopcast reads", file.name()),
+      {"",
+       fmt::format("{} does not contain a job: none of its keys belongs to a program that flopcast reads", file.name()),
        file.name(), readable_formats()});
 }
 
@@ -240,7 +241,7 @@ void ImportedJob::merge(const ImportedJob& other) {
 }
 
 const JobFormat& format_of(const ForeignFile& file) {
-  // The first that fits counts.
+  // The first matching format wins.
   static const std::array<const JobFormat*, 11> formats = {&kAnswer,
                                                            &kJobFile,
                                                            &kSizes,
@@ -258,7 +259,7 @@ const JobFormat& format_of(const ForeignFile& file) {
 }
 
 std::string readable_formats() {
-  return "flopcast reads its own job files, launch scripts of the Megatron family, Hugging Face config.json, DeepSpeed "
+  return "flopcast reads job files, launch scripts of the Megatron family, Hugging Face config.json, DeepSpeed "
          "JSON, "
          "YAML of NeMo, Megatron-Bridge, Accelerate, LLaMA-Factory, GPT-NeoX, nanotron, axolotl, torchtune and TRL, "
          "PEFT's "
@@ -284,7 +285,7 @@ ImportedJob import_job(const ForeignFile& file, const ImportContext& context) {
     if (imported.keys.count() > 0) {
       imported.notes.insert(
           imported.notes.begin(),
-          fmt::format("{}: {} keys: {} read, {} of no effect, {} not modelled, {} unknown", file.name(),
+          fmt::format("{}: {} keys: {} read, {} without effect, {} not modelled, {} unknown", file.name(),
                       imported.keys.count(), imported.keys.read.size(), imported.keys.no_effect.size(),
                       imported.keys.not_modelled.size(), imported.keys.unknown.size()));
     }
@@ -314,7 +315,7 @@ std::vector<std::string> refused_combinations(const ImportedJob& imported, const
   if (whole("zero") < kShardedGradients || whole("pp") <= 1) return {};
   return {
       fmt::format("DeepSpeed refuses ZeRO {} together with pipeline parallelism ({} stages): its pipeline engine "
-                  "takes ZeRO 0 and 1 only",
+                  "only supports ZeRO 0 and 1",
                   whole("zero"), whole("pp"))};
 }
 

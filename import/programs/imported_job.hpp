@@ -18,8 +18,8 @@ namespace flopcast {
 
 struct JobFormat;
 
-/// The files that one of them may name, and what is not JSON in them: the core itself opens none. The program that
-/// loads a job owns it.
+/// Access to the files that a job may name, and to parsers of formats other than JSON; the core itself opens no files.
+/// Owned by the program that loads a job.
 class Files {
  public:
   Files() = default;
@@ -29,72 +29,71 @@ class Files {
   Files& operator=(Files&&) = delete;
   virtual ~Files() = default;
 
-  /// The text of a file. Throws ConfigError when it cannot be read.
+  /// Returns the text of a file. Throws ConfigError if it cannot be read.
   virtual std::string read(const std::string& path) const = 0;
-  /// Nothing when it cannot be read.
+  /// Returns nothing if the file cannot be read.
   std::optional<std::string> try_read(const std::string& path) const;
   enum class Kind { kNone, kFile, kFolder };
   virtual Kind kind_of(const std::string& path) const { return try_read(path) ? Kind::kFile : Kind::kNone; }
-  /// YAML as JSON. Throws ConfigError, also where it cannot be read at all.
+  /// Parses YAML into JSON. Throws ConfigError, also if this build cannot read YAML.
   virtual nlohmann::json parse_yaml(std::string_view text, const std::string& file) const = 0;
-  /// TOML as JSON. Throws ConfigError likewise.
+  /// Parses TOML into JSON. Throws ConfigError as parse_yaml does.
   virtual nlohmann::json parse_toml(std::string_view text, const std::string& file) const = 0;
 };
 
-/// What is known beside the text of a file.
+/// Information besides the text of a file.
 struct ImportContext {
-  /// Fields that flags or other files set, so that this one need not tell them; with the flag's text where there is
-  /// one.
+  /// Fields set by flags or other files, which this file therefore need not set; with the flag's text if there is one.
   std::map<std::string, std::string> given;
-  const Files* files = nullptr;                    ///< none: no other file is followed, and YAML is refused
+  const Files* files = nullptr;                    ///< null: no other file is followed, and YAML is refused
   std::vector<std::string> arguments;              ///< of a launch script: $1, $2, …
   std::map<std::string, std::string> environment;  ///< of a launch script
 
   bool has(const std::string& field) const { return given.count(field) > 0; }
-  /// The whole number that a flag gives; 0 when none does.
+  /// The whole number that a flag gives; 0 if there is none.
   int whole(const std::string& field) const;
 };
 
-/// The keys of a file by what they mean for the forecast, as the file writes them.
+/// The keys of a file by their meaning for the forecast, as written in the file.
 struct KeyUse {
-  std::vector<std::string> read;          ///< in the job
+  std::vector<std::string> read;          ///< used in the job
   std::vector<std::string> no_effect;     ///< known to change neither time nor memory
-  std::vector<std::string> not_modelled;  ///< would change the forecast: each has its warning
-  std::vector<std::string> unknown;       ///< no table has them: each has its warning
+  std::vector<std::string> not_modelled;  ///< would change the forecast; each has a warning
+  std::vector<std::string> unknown;       ///< in no table; each has a warning
 
   std::size_t count() const { return read.size() + no_effect.size() + not_modelled.size() + unknown.size(); }
   void add(const KeyUse& other);
 };
 
-/// A file of another program in the words of the job file, possibly only a part of a job.
+/// A file of another program expressed in keys of the job file, possibly only part of a job.
 struct ImportedJob {
-  const JobFormat* format = nullptr;  ///< of the file that it was read from
+  const JobFormat* format = nullptr;  ///< format of the file that it was read from
   JsonValue job = JsonValue::object();
   std::map<std::string, std::string> places;  ///< "model.layers" -> "config.json:/num_hidden_layers"
-  std::vector<std::string> notes;             ///< assumptions, and what has no effect
-  std::vector<std::string> warnings;          ///< what is not modelled, or what the other program refuses
+  std::vector<std::string> notes;             ///< assumptions, and keys without effect
+  std::vector<std::string> warnings;          ///< keys that are not modelled, or that the other program refuses
   KeyUse keys;
 
-  /// Sets a dotted field of the job; `place` is where complaints about it point.
+  /// Sets a dotted field of the job; `place` is where errors about it point.
   void put(const std::string& field, nlohmann::json value, const std::string& place);
   bool has(const std::string& field) const;
-  /// A dotted field that was put as a whole number; 0 when it was not.
+  /// A dotted field that was put as a whole number; 0 if it was not.
   int whole(const std::string& field) const;
-  /// Warns that `key` is not modelled, or not fully; `how` says what the forecast has instead.
+  /// Warns that `key` is not, or not fully, modelled; `how` describes what the forecast uses instead.
   void warn_of(const std::string& key, const std::string& place, const std::string& how);
-  /// Lays another import over this one: its values win.
+  /// Merges another import into this one; its values override.
   void merge(const ImportedJob& other);
 };
 
-/// A key that another program has for a size, and the job's field that it is.
+/// A size key of another program, and the corresponding field of the job.
 struct JobSize {
   const char* key;
   const char* field;
 };
-/// Takes those that are given, whole numbers of 1 or more; whether any is.
+/// Puts the given sizes, whole numbers of at least 1; returns true if there are any.
 bool take_sizes(JsonReader& object, std::span<const JobSize> sizes, ImportedJob& imported);
 
-/// The text of a file and, where it is JSON, its values: parsed once, for those who ask what it is and who read it.
+/// The text of a file and, for JSON, its values: parsed once for detection and for reading.
 class ForeignFile {
  public:
   enum class Syntax { kJson, kYaml, kToml, kShell };
@@ -103,14 +102,13 @@ class ForeignFile {
 
   std::string_view text() const { return text_; }
   const std::string& name() const { return name_; }
-  /// By content, with the name deciding between shell scripts, YAML and TOML. What looks like nothing known counts as
-  /// JSON.
+  /// Determined by content; the name distinguishes shell scripts, YAML and TOML. Unrecognised text counts as JSON.
   Syntax syntax() const { return syntax_; }
-  /// Valid JSON that is an object with at least one of these keys.
+  /// True for a JSON object with at least one of these keys.
   bool has_any(std::initializer_list<const char*> keys) const;
   bool is_list() const;
   bool is_object() const;
-  /// The values of JSON. Throws the complaint of its parser, ConfigError.
+  /// The JSON values. Throws the parser's error, a ConfigError.
   const nlohmann::json& values() const;
 
  private:
@@ -118,47 +116,47 @@ class ForeignFile {
   std::string name_;
   Syntax syntax_ = Syntax::kJson;
   JsonValue values_;
-  std::optional<Diagnostic> problem_;  ///< why it is not JSON
+  std::optional<Diagnostic> problem_;  ///< why it is not valid JSON
 };
 
-/// A kind of file that is read as a job, or as a part of one whose rest flags and --model give. Each is told by the
-/// file of its reader.
+/// A kind of file that is read as a job, or as a part of one that flags and --model complete. Each is defined in the
+/// source of its reader.
 struct JobFormat {
   std::string_view name;
   bool (*detect)(const ForeignFile& file);
   ImportedJob (*read)(const ForeignFile& file, const ImportContext& context);
-  bool is_job_file = false;     ///< flopcast's own: paths in it are beside it
-  bool is_model = false;        ///< tells a model and nothing else
-  bool runs_deepspeed = false;  ///< DeepSpeed's engine runs it, or may
+  bool is_job_file = false;     ///< a job file: paths in it are relative to it
+  bool is_model = false;        ///< describes a model only
+  bool runs_deepspeed = false;  ///< may run on DeepSpeed's engine
 };
 
-/// Text that looks like nothing known counts as a job file, whose reader then complains.
+/// Unrecognised text counts as a job file, whose reader then reports the error.
 const JobFormat& format_of(const ForeignFile& file);
 
-/// Reads a file of any format; a job file comes back as it is. Throws ConfigError located in the file.
+/// Reads a file of any format; a job file is returned unchanged. Throws ConfigError with the place in the file.
 ImportedJob import_job(const ForeignFile& file, const ImportContext& context);
 
-/// What the other program refuses once the file, the flags and --model are one job, such as DeepSpeed's ZeRO 2 and 3
-/// with pipelines.
+/// Combinations that the other program refuses once the file, the flags and --model are merged into one job, such as
+/// ZeRO 2 and 3 with pipelines in DeepSpeed.
 std::vector<std::string> refused_combinations(const ImportedJob& imported, const nlohmann::json& job);
 
-/// A reference to a file rather than a catalogue name: it holds a slash or ends in .json.
+/// True for a reference to a file rather than a catalogue name: one that contains a slash or ends in .json.
 bool is_path(std::string_view name);
-/// A path written in `file`, as seen from where the program runs.
+/// A path written in `file`, resolved relative to the working directory.
 std::string path_beside(const std::string& file, const std::string& path);
 
-/// The formats of other programs, each told by its reader's file: its name, how it is recognised and how it is read.
-/// import_job asks them in the order of its list.
+/// The formats of other programs, each defined by its reader: its name, how it is recognised and how it is read.
+/// import_job tries them in the order of its list.
 const JobFormat& megatron_format();       ///< an argument list, or the shell script that launches it
 const JobFormat& llama_factory_format();  ///< LLaMA-Factory's YAML
 const JobFormat& recipe_format();         ///< YAML or TOML whose keys a table of import/keys maps one by one
 const JobFormat& adapter_format();        ///< PEFT's adapter_config.json
-const JobFormat& megatron_yaml_format();  ///< YAML of Megatron Core's fields: NeMo, Megatron-Bridge
+const JobFormat& megatron_yaml_format();  ///< YAML with Megatron Core's fields: NeMo, Megatron-Bridge
 const JobFormat& accelerate_format();     ///< Hugging Face Accelerate's YAML
 const JobFormat& deepspeed_format();      ///< ds_config.json
 const JobFormat& hugging_face_format();   ///< config.json of a model
 
-/// "flopcast reads …": the files that have a reader, for complaints about others.
+/// "flopcast reads …": the formats with a reader, for errors about other files.
 std::string readable_formats();
 
 /// The values of a file in JSON, YAML or TOML. Throws ConfigError.

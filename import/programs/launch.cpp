@@ -61,7 +61,7 @@ void Expressible::require_common(const Job& job) {
 
 void Expressible::enforce() const {
   if (missing_.empty()) return;
-  throw ConfigError({"--emit", fmt::format("{} cannot be told {}", program_, fmt::join(missing_, ", ")), "",
+  throw ConfigError({"--emit", fmt::format("{} cannot express {}", program_, fmt::join(missing_, ", ")), "",
                      help_.empty() ? "" : fmt::format("give {}", fmt::join(help_, "; "))});
 }
 
@@ -91,7 +91,7 @@ bool tells_a_model(const std::string& name) {
   return name == "num-layers" || name == "hidden-size" || name == "num-attention-heads";
 }
 
-// What tells the command that trains from the others of a script (downloads, conversions).
+// True for a command that trains, as opposed to other commands of a script (downloads, conversions).
 bool trains(const ShellCommand& command) {
   return std::any_of(command.begin(), command.end(), [](const ShellWord& word) {
     if (!is_flag(word.text)) return false;
@@ -109,7 +109,7 @@ std::string base_name(const std::string& path) {
   return path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
 }
 
-// Python takes 220_000_000 and 3_2 for numbers, but no underscore at an end or beside another.
+// Python accepts underscores in numbers, 220_000_000 and 3_2, but neither at an end nor next to each other.
 std::string without_underscores(const std::string& text) {
   std::string digits;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -143,7 +143,7 @@ LaunchArguments::LaunchArguments(std::string_view text, const std::string& file,
       table_(KeyTable::of("megatron")),
       script_(parse_shell(text, file, input_of(file, context))) {
   const auto starts_with_flag = [](const ShellCommand& command) { return is_flag(command.front().text); };
-  // An argument list need not be a command: its lines start with the flags themselves.
+  // The text may be an argument list instead of a command: its lines start with flags.
   const bool is_list = !script_.commands.empty() && starts_with_flag(script_.commands.front());
   imported.warnings = script_.warnings;
   imported.notes = script_.notes;
@@ -181,27 +181,27 @@ LaunchArguments::LaunchArguments(std::string_view text, const std::string& file,
   }
   if (!dropped.empty())
     imported.warnings.push_back(
-        fmt::format("{}: the last command that trains is read, without {} of the one before it", file, dropped));
+        fmt::format("{}: the last training command is read, without {} of the previous one", file, dropped));
   if (trainings == 0 && !is_list && other.empty()) add_variables();
   const bool only_batch = trainings == 0 && !is_list && !is_part_;
   if (only_batch) {
     throw ConfigError(
         {"",
-         other.empty() ? fmt::format("{} starts no training that flopcast knows", file)
+         other.empty() ? fmt::format("{} does not start a training that flopcast knows", file)
                        : fmt::format("{} starts {}, which does not train", file, other),
          file,
-         "give the script that hands --num-layers, --hidden-size, … to pretrain_gpt.py, megatron sft or another "
+         "give the script that passes --num-layers, --hidden-size, … to pretrain_gpt.py, megatron sft or another "
          "program of the Megatron family, or its list of arguments"});
   }
   if (trainings > 1) {
-    imported.warnings.push_back(fmt::format("{}: {} commands train; the last one is read", file, trainings));
+    imported.warnings.push_back(fmt::format("{}: {} training commands; the last one is read", file, trainings));
   }
   if (script_.has_conditions) {
     imported.notes.push_back(
-        fmt::format("{}: loops are read once, and every branch that cannot be decided as if it ran", file));
+        fmt::format("{}: loops are read once, and every undecidable branch is read as if it ran", file));
   }
   for (const std::string& path : script_.not_found) {
-    imported.notes.push_back(fmt::format("{} is not here: what it sets is not known", path));
+    imported.notes.push_back(fmt::format("{} was not found: variables that it sets are unknown", path));
   }
 }
 
@@ -232,12 +232,12 @@ void LaunchArguments::note_program(const ShellCommand& command) {
   }
 }
 
-// MODEL_ARGS=( --num-layers 46 … ) in a file that another one sources.
+// Reads arguments from variables such as MODEL_ARGS=( --num-layers 46 … ), for a file that another one sources.
 void LaunchArguments::add_variables() {
   for (const auto& [name, words] : script_.variables) {
     ShellCommand command;
     for (const ShellWord& word : words) {
-      // A plain variable is one word that its use would split.
+      // A plain variable is one word that is split where it is used.
       std::size_t begin = 0;
       while (begin < word.text.size()) {
         const std::size_t end = std::min(word.text.find_first_of(" \t\n", begin), word.text.size());
@@ -263,7 +263,7 @@ void LaunchArguments::compare_with(const std::map<std::string, Argument>& before
     const auto now = arguments_.find(name);
     if (now == arguments_.end() || shown(now->second) == shown(earlier)) continue;
     const Argument& argument = now->second;
-    twice_[name] = fmt::format("{}: \"{}\" here and \"{}\" in line {}; the later one is taken", place(name),
+    twice_[name] = fmt::format("{}: \"{}\" here and \"{}\" in line {}; the later one is used", place(name),
                                shown(argument), shown(earlier), earlier.at.line);
   }
 }
@@ -352,7 +352,7 @@ bool LaunchArguments::is_open(const std::string& name) const {
 
 void LaunchArguments::refuse_open() const {
   if (open_.empty()) return;
-  // A misspelt argument is named rather than the one that seems absent.
+  // A misspelt argument is reported instead of the one that seems absent.
   for (const Open& open : open_) {
     if (!open.unset.empty()) continue;
     std::vector<std::string> unknown;
@@ -363,7 +363,7 @@ void LaunchArguments::refuse_open() const {
     for (const std::string& near : nearest_choices(open.name, unknown)) {
       if (std::max(near.size(), open.name.size()) - std::min(near.size(), open.name.size()) > kLongestSlip) continue;
       throw ConfigError({"--" + open.name, "is required", place(near),
-                         fmt::format("the file has {}; is --{} meant?", arguments_.at(near).written, open.name)});
+                         fmt::format("the file has {}; did you mean --{}?", arguments_.at(near).written, open.name)});
     }
   }
   std::vector<std::string> told;
@@ -374,14 +374,14 @@ void LaunchArguments::refuse_open() const {
     told.push_back(open.unset.empty() ? fmt::format("--{} is required", open.name)
                                       : fmt::format("--{} takes its value from {}", open.name, open.unset));
     any_unset = any_unset || !open.unset.empty();
-    // What the script works out itself, $(nproc) or $((1/0)), is assigned over what the environment says.
+    // Values that the script computes itself, $(nproc) or $((1/0)), override the environment.
     const bool worked_out = open.unset.starts_with("$(") || open.unset.starts_with('`');
     any_settable = any_settable || (!open.unset.empty() && !worked_out);
     if (!open.field.empty()) flags.push_back("--" + open.field);
   }
   std::string help;
   if (any_unset && script_.takes_arguments)
-    help = "hand over the script's arguments after --: flopcast convert FILE -- ARG…; ";
+    help = "pass the script's arguments after --: flopcast convert FILE -- ARG…; ";
   if (any_settable) help += "set a variable with --env NAME=VALUE; ";
   if (!script_.not_found.empty()) help += fmt::format("{} was not found and may set it; ", script_.not_found.front());
   if (!flags.empty()) help += fmt::format("{}give {}", any_unset && !any_settable ? "" : "or ", fmt::join(flags, ", "));
@@ -390,7 +390,7 @@ void LaunchArguments::refuse_open() const {
   if (lacks_model) help += " or --model NAME";
   const Open& first = open_.front();
   const std::string problem =
-      open_.size() > 1      ? fmt::format("{} values are open: {}", open_.size(), fmt::join(told, ", "))
+      open_.size() > 1      ? fmt::format("{} values are missing: {}", open_.size(), fmt::join(told, ", "))
       : first.unset.empty() ? "is required"
                             : fmt::format("takes its value from {}, which the script does not set", first.unset);
   throw ConfigError({"--" + first.name, problem, place(first.name), help});

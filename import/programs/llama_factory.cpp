@@ -17,7 +17,7 @@ namespace {
 constexpr int kUsualLength = 2048;
 constexpr int kUsualMicroBatch = 8;
 
-// What a file's name says of a checkpoint that is stored in few bits already; 0: nothing.
+// Bits per weight of an already quantised checkpoint, from its file name; 0 if the name does not say.
 int bits_of_checkpoint(const std::string& name) {
   struct Word {
     const char* word;
@@ -45,18 +45,18 @@ void read_lora(JsonReader& object, ImportedJob& imported) {
   adapter.double_quant = object.boolean("double_quantization").value_or(true);
   const auto type = object.text("quantization_type");
   if (type && *type != "nf4" && adapter.bits == 4) {
-    imported.warn_of("quantization_type", object.place("quantization_type"), "4 bits are forecast as nf4");
+    imported.warn_of("quantization_type", object.place("quantization_type"), "4 bits are modelled as nf4");
   }
   const auto method = object.text("quantization_method");
   const bool of_bits_and_bytes = !method || *method == "bnb" || *method == "bitsandbytes";
   if (!of_bits_and_bytes) {
-    imported.warn_of("quantization_method", object.place("quantization_method"), "forecast as of bitsandbytes");
+    imported.warn_of("quantization_method", object.place("quantization_method"), "modelled as bitsandbytes");
   }
   const auto name = object.text("model_name_or_path");
   if (adapter.bits == 0 && name && bits_of_checkpoint(*name) > 0) {
     adapter.bits = bits_of_checkpoint(*name);
     adapter.double_quant = false;
-    imported.notes.push_back(fmt::format("{}: the name says {} bits a weight; 4 are forecast as nf4",
+    imported.notes.push_back(fmt::format("{}: the name says {} bits per weight; 4 bits are modelled as nf4",
                                          object.place("model_name_or_path"), adapter.bits));
   }
   const auto extra = object.text("additional_target");
@@ -77,11 +77,11 @@ void read_frozen_layers(JsonReader& object, ImportedJob& imported) {
   const auto modules = object.text("freeze_trainable_modules");
   if (modules && *modules != "all") {
     imported.warn_of("freeze_trainable_modules", object.place("freeze_trainable_modules"),
-                     "the layers are forecast as trained whole");
+                     "all weights of the layers are forecast as trained");
   }
 }
 
-// pref_loss sigmoid and its relatives compare with a reference, orpo and simpo do not (FinetuningArguments).
+// pref_loss sigmoid and its variants use a reference model, orpo and simpo do not (FinetuningArguments).
 void read_stage(JsonReader& object, ImportedJob& imported) {
   const auto stage = object.text("stage");
   const auto loss = object.text("pref_loss");
@@ -95,7 +95,7 @@ void read_stage(JsonReader& object, ImportedJob& imported) {
   } else if (*stage == "rm") {
     imported.put("training.preference.method", "reward", object.place("stage"));
     imported.notes.push_back(
-        fmt::format("{}: rm is forecast with one score in place of the logits", object.place("stage")));
+        fmt::format("{}: rm is forecast with a single score instead of the logits", object.place("stage")));
   } else {
     object.fail("stage", fmt::format("\"{}\" is not modelled", *stage), "valid: pt, sft, dpo, kto, rm");
   }
@@ -105,7 +105,7 @@ void read_method(JsonReader& object, ImportedJob& imported) {
   const auto type = object.text("finetuning_type");
   if (!type) {
     imported.notes.push_back(
-        fmt::format("{} is absent: lora, LLaMA-Factory's default", object.place("finetuning_type")));
+        fmt::format("{} is absent: uses lora, LLaMA-Factory's default", object.place("finetuning_type")));
   }
   const std::string method = type.value_or("lora");
   if (method == "lora") {
@@ -117,24 +117,24 @@ void read_method(JsonReader& object, ImportedJob& imported) {
   }
   read_stage(object, imported);
   if (object.boolean("use_kt").value_or(false)) {
-    imported.warn_of("use_kt", object.place("use_kt"), "experts that the host computes are forecast on the device");
+    imported.warn_of("use_kt", object.place("use_kt"), "experts computed on the host are forecast on the device");
   }
   const bool trains = object.boolean("do_train").value_or(false);
   for (const char* key : {"export_dir", "infer_backend", "do_predict", "do_eval"}) {
     if (trains || !object.has(key)) continue;
-    object.fail(key, "the file exports, predicts or serves, and does not train",
-                "give the file of the training: do_train: true");
+    object.fail(key, "the file exports, predicts or serves instead of training",
+                "give the file for training, with do_train: true");
   }
 }
 
-// A folder or a file is followed; the name of a Hub repository is only good when the catalogue has it.
+// Folders and files are followed; the name of a Hub repository only works if the catalogue has it.
 void read_model_name(JsonReader& object, const std::string& file, const ImportContext& context, ImportedJob& imported) {
   const auto name = object.text("model_name_or_path");
   if (!name || context.given.count("model") > 0) return;
   const std::string place = object.place("model_name_or_path");
   if (put_hub_model(*name, file, place, context, imported)) return;
   imported.warnings.push_back(
-      fmt::format("{}: \"{}\" is neither in the catalogue nor here; {}", place, *name, hub_help(*name)));
+      fmt::format("{}: \"{}\" is neither in the catalogue nor a local file; {}", place, *name, hub_help(*name)));
 }
 
 void read_deepspeed_file(JsonReader& object, const std::string& file, const ImportContext& context,
@@ -151,17 +151,19 @@ void read_llama_factory_batch(JsonReader& object, const ImportContext& context, 
     imported.put("layout.micro_batch_size", *micro, object.place("per_device_train_batch_size"));
   } else if (!imported.has("layout.micro_batch_size") && context.given.count("layout.micro_batch_size") == 0) {
     imported.put("layout.micro_batch_size", kUsualMicroBatch, object.place("per_device_train_batch_size"));
-    imported.notes.push_back(fmt::format("{} is absent: {}, the default of transformers; give --mbs N for another",
-                                         object.place("per_device_train_batch_size"), kUsualMicroBatch));
+    imported.notes.push_back(
+        fmt::format("{} is absent: uses {}, the default of transformers; to change it, give --mbs N",
+                    object.place("per_device_train_batch_size"), kUsualMicroBatch));
   }
   const auto steps = object.whole("gradient_accumulation_steps", 1);
   if (context.given.count("layout.global_batch_size") == 0 && !imported.has("layout.global_batch_size")) {
     imported.put("layout.accumulation", steps.value_or(1), object.place("gradient_accumulation_steps"));
-    if (!steps) imported.notes.push_back(fmt::format("{} is absent: 1", object.place("gradient_accumulation_steps")));
+    if (!steps)
+      imported.notes.push_back(fmt::format("{} is absent: uses 1", object.place("gradient_accumulation_steps")));
   }
 }
 
-// Megatron's words, as LLaMA-Factory hands them to mcore_adapter.
+// Megatron's arguments, which LLaMA-Factory passes to mcore_adapter.
 bool read_megatron_words(JsonReader& object, ImportedJob& imported) {
   static constexpr JobSize kAxes[] = {{"tensor_model_parallel_size", "layout.tp"},
                                       {"pipeline_model_parallel_size", "layout.pp"},
@@ -184,12 +186,12 @@ bool read_megatron_words(JsonReader& object, ImportedJob& imported) {
   return any || recompute;
 }
 
-// Beside `optim`: what else changes the optimizer, and GaLore's own default of its rank (GaloreArguments).
+// Other keys besides `optim` that change the optimizer, and the default of GaLore's rank (GaloreArguments).
 void read_other_optimizers(JsonReader& object, ImportedJob& imported) {
   constexpr int kUsualRank = 16;
   for (const char* key : {"use_apollo", "use_badam", "use_adam_mini"}) {
     if (!object.boolean(key).value_or(false)) continue;
-    object.fail(key, "holds other states than Adam, which are not modelled",
+    object.fail(key, "uses optimizer states other than Adam's (not modelled)",
                 "valid: false, with use_galore, use_muon, or optim adamw_torch or sgd");
   }
   if (object.boolean("use_muon").value_or(false)) {
@@ -201,7 +203,7 @@ void read_other_optimizers(JsonReader& object, ImportedJob& imported) {
   imported.put("training.optimizer_rank", rank, object.place("galore_rank"));
   const std::string inner = lower_case(object.text("optim").value_or(""));
   if (inner.find("8bit") != std::string::npos || inner.starts_with("adafactor")) {
-    imported.warn_of("optim", object.place("optim"), "galore is forecast with Adam's moments in full");
+    imported.warn_of("optim", object.place("optim"), "galore is forecast with full-precision Adam moments");
   }
 }
 
@@ -215,15 +217,16 @@ void read_llama_factory_compute(JsonReader& object, const ImportContext& context
   }
   if (!imported.has("training.precision") && context.given.count("training.precision") == 0) {
     imported.put("training.precision", "fp32", object.place("bf16"));
-    imported.warnings.push_back(fmt::format(
-        "{}: neither bf16 nor fp16 is on: fp32 is forecast; give --precision bf16 for another", object.place("bf16")));
+    imported.warnings.push_back(
+        fmt::format("{}: neither bf16 nor fp16 is enabled: forecasts fp32; to change it, give --precision bf16",
+                    object.place("bf16")));
   }
   const bool off = object.boolean("disable_gradient_checkpointing").value_or(false);
   const bool told = object.boolean("gradient_checkpointing").value_or(true);
   if (!imported.has("layout.recompute") || off)
     imported.put("layout.recompute", off || !told ? "none" : "full", object.place("disable_gradient_checkpointing"));
   if (!off && told)
-    imported.notes.push_back("layout.recompute is full: LLaMA-Factory checkpoints every layer unless told not to");
+    imported.notes.push_back("layout.recompute is full: LLaMA-Factory checkpoints every layer by default");
   const auto attention = object.text("flash_attn");
   object.choice("flash_attn", {"auto", "disabled", "sdpa", "fa2", "fa3"});
   if (attention)
@@ -235,14 +238,14 @@ void read_llama_factory_compute(JsonReader& object, const ImportContext& context
   read_other_optimizers(object, imported);
 }
 
-// Scripts of TRL and transformers take files with many of the same keys, and have other defaults.
+// Scripts of TRL and transformers accept files with many of the same keys, but have other defaults.
 void refuse_other_trainers(JsonReader& object, const std::string& file) {
   for (const char* key : {"finetuning_type", "cutoff_len", "stage", "template", "dataset"}) {
     if (object.has(key)) return;
   }
   for (const char* key : {"dataset_name", "dataset_mixer", "dataset_mixture", "max_seq_length", "use_peft"}) {
     if (!object.has(key)) continue;
-    throw ConfigError({"", fmt::format("{} is for a script of TRL or transformers, which has no reader", file),
+    throw ConfigError({"", fmt::format("{} is for a script of TRL or transformers, which flopcast cannot read", file),
                        object.place(key),
                        "give the job as flags: --model NAME --mbs N --gbs N --seq N --precision bf16"});
   }
@@ -271,7 +274,7 @@ ImportedJob read_llama_factory(const ForeignFile& file, const ImportContext& con
   read_llama_factory_compute(object, context, imported);
   imported.put("training.sequence_length", length.value_or(kUsualLength), object.place("cutoff_len"));
   if (!length && context.given.count("training.sequence_length") == 0) {
-    imported.notes.push_back(fmt::format("{} is absent: {}, LLaMA-Factory's default; give --seq N for another",
+    imported.notes.push_back(fmt::format("{} is absent: uses {}, LLaMA-Factory's default; to change it, give --seq N",
                                          object.place("cutoff_len"), kUsualLength));
   }
   const bool packs = object.boolean("packing").value_or(false) || object.boolean("neat_packing").value_or(false);
@@ -281,7 +284,7 @@ ImportedJob read_llama_factory(const ForeignFile& file, const ImportContext& con
   return imported;
 }
 
-// Told apart from other YAML by its keys at the line starts, without parsing it.
+// Recognised among other YAML by keys at the start of lines, without parsing.
 bool is_llama_factory_config(const ForeignFile& file) {
   if (file.syntax() != ForeignFile::Syntax::kYaml) return false;
   const std::string lines = "\n" + std::string(file.text());

@@ -1,4 +1,4 @@
-// Megatron-LM's argument lists and those of its descendants: the program, the cluster, precision and what is shared.
+// Argument lists of Megatron-LM and its descendants: the program, the cluster, precision and shared parts.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace flopcast {
 
 namespace {
 
-// Without the marks of what the script does not set.
+// The path without the marks of unset variables.
 std::string shown_path(const std::string& path) {
   std::string plain;
   for (const char c : path) {
@@ -34,7 +34,7 @@ std::optional<int> MegatronReader::put_whole(const std::string& name, const std:
   return number;
 }
 
-// The flag's value counts where the script is silent.
+// If the script does not set the value, the flag's value is used.
 int MegatronReader::required(const std::string& name, const std::string& field) {
   const auto number = put_whole(name, field);
   if (!number && !arguments_.is_open(name)) arguments_.lack(name, field);
@@ -46,29 +46,29 @@ void MegatronReader::read_program() {
   const std::string refused = KeyTable::of("megatron").program_reason(program, "refused");
   if (!refused.empty()) {
     throw ConfigError(
-        {"", fmt::format("{} starts {}, which trains {}: not modelled", file_, program, refused), file_,
-         "transformers of attention and of dense or expert layers are forecast; see: flopcast catalog models"});
+        {"", fmt::format("{} starts {}, which trains {} (not modelled)", file_, program, refused), file_,
+         "flopcast forecasts transformers with attention and dense or expert layers; see: flopcast catalog models"});
   }
   const std::string layers = arguments_.has("spec") ? arguments_.all_text("spec") : "";
   const std::string foreign = KeyTable::of("megatron").program_reason(layers, "refused");
   if (!foreign.empty()) {
     arguments_.fail(
-        "spec", fmt::format("\"{}\" stands for {}, not modelled", layers, foreign),
-        "transformers of attention and of dense or expert layers are forecast; see: flopcast catalog models");
+        "spec", fmt::format("\"{}\" requires {} (not modelled)", layers, foreign),
+        "flopcast forecasts transformers with attention and dense or expert layers; see: flopcast catalog models");
   }
   if (!layers.empty() && layers != "local")
-    arguments_.warn_of("spec", "GPT's layers are forecast, not a specification of one's own", out_);
+    arguments_.warn_of("spec", "GPT's layers are forecast instead of a custom specification", out_);
   // tasks/main.py of Megatron-LM: MNLI, RACE, MSDP-EVAL-F1, RET-FINETUNE-NQ.
   if (arguments_.has("task")) {
     arguments_.fail("task",
-                    fmt::format("\"{}\" evaluates a model or trains one with a head of its own: not modelled",
+                    fmt::format("\"{}\" evaluates a model or trains one with a different head (not modelled)",
                                 shown_path(arguments_.all_text("task"))),
-                    "give the script of the pretraining");
+                    "give the pretraining script");
   }
   is_swift_ = program.starts_with("megatron ");
   is_slime_ = arguments_.has("actor-num-nodes") || arguments_.has("actor-num-gpus-per-node");
   is_deepspeed_ = arguments_.has("deepspeed");
-  // swift/megatron/arguments/megatron_args.py; slime takes bf16 unless told fp16.
+  // Defaults of swift/megatron/arguments/megatron_args.py; slime uses bf16 unless fp16 is set.
   if (is_swift_) {
     for (const auto& [name, value] :
          {std::pair("micro-batch-size", "1"), std::pair("global-batch-size", "16"),
@@ -80,12 +80,12 @@ void MegatronReader::read_program() {
   if ((is_swift_ || is_slime_) && !arguments_.has("fp16")) arguments_.set_default("bf16", "true");
   const auto tuner = arguments_.text("tuner-type");
   if (tuner && *tuner != "full" && *tuner != "lora") {
-    arguments_.fail("tuner-type", fmt::format("\"{}\" trains a part of the weights, which is not modelled", *tuner),
+    arguments_.fail("tuner-type", fmt::format("\"{}\" trains only part of the weights (not modelled)", *tuner),
                     "valid: full, lora");
   }
 }
 
-// Adapters of ms-swift and of NeMo, which name Megatron's own linears.
+// Adapters of ms-swift and NeMo, which use Megatron's names of linears.
 void MegatronReader::read_adapter() {
   const auto tuner = arguments_.text("tuner-type");
   const auto rank = arguments_.whole("lora-rank", 1, "training.finetune.rank");
@@ -95,10 +95,10 @@ void MegatronReader::read_adapter() {
   const std::string whole = arguments_.all_text("modules-to-save");
   if (!tuner && (rank || alpha || dropout || !targets.empty())) {
     out_.warnings.push_back(
-        fmt::format("{}: adapters are forecast of ms-swift and NeMo alone: give --finetune lora", file_));
+        fmt::format("{}: adapters are only read for ms-swift and NeMo: give --finetune lora", file_));
   }
   if (!tuner || *tuner != "lora") return;
-  // swift/megatron/arguments/megatron_args.py; NeMo's megatron_gpt_finetuning_config.yaml.
+  // Defaults of swift/megatron/arguments/megatron_args.py and NeMo's megatron_gpt_finetuning_config.yaml.
   constexpr int kRankOfSwift = 8;
   constexpr int kRankOfNemo = 32;
   constexpr double kAlphaOfSwift = 32.0;
@@ -134,7 +134,7 @@ void MegatronReader::read_adapter() {
   put_adapter(adapter, out_);
 }
 
-// ms-swift takes a hub's name or a folder, and no sizes.
+// ms-swift takes the name of a Hub repository or a folder instead of sizes.
 void MegatronReader::read_named_model() {
   const auto name = is_swift_ ? arguments_.text("model", "model") : std::nullopt;
   if (!name || given("model") || given("model.layers")) return;
@@ -150,12 +150,12 @@ void MegatronReader::read_cluster() {
     const std::string unset = unset_name(value);
     if (!unset.empty()) {
       if (!given("cluster") && !given("cluster.name"))
-        note(fmt::format("--{} takes its value from {}, which is not set: left to --cluster", name, unset));
+        note(fmt::format("--{} takes its value from {}, which is not set: give --cluster", name, unset));
       return std::nullopt;
     }
     value = value.substr(0, value.find(' '));
     if (name == "gres") value = value.substr(value.rfind(':') + 1);
-    // "gpu", "auto" and "1:4" are for the launcher to work out.
+    // Values such as "gpu", "auto" and "1:4" are resolved by the launcher.
     const bool is_number =
         !value.empty() && value.size() < 8 && value.find_first_not_of("0123456789") == std::string::npos;
     return is_number && std::stoi(value) > 0 ? std::optional<std::string>(value) : std::nullopt;
@@ -183,20 +183,19 @@ void MegatronReader::read_cluster() {
     put("cluster.devices_per_node", std::max(1, std::stoi(*all) / nodes), "num-processes");
 }
 
-// What --deepspeed_config names, a file or a here-document of the script: its stage and its offloading, beneath what
-// the arguments say.
+// Reads the file or here-document named by --deepspeed_config: its stage and offloading, with lower priority than the
+// arguments.
 void MegatronReader::read_deepspeed_file() {
   const bool told = arguments_.has("deepspeed-config");
   const std::string path = arguments_.all_text("deepspeed-config");
   if (!told || !is_deepspeed_) return;
-  // A path with the job's number in it is as the here-document has it.
+  // A path that contains the job's number can only be found as a here-document.
   std::optional<std::string> text = arguments_.written_file(path);
   for (const std::string& each : {path, path_beside(file_, path)}) {
     if (!text && context_.files != nullptr && context_.files->kind_of(each) == Files::Kind::kFile)
       text = context_.files->try_read(each);
   }
-  if (!text)
-    return warn_of("deepspeed-config", "the file is not here: ZeRO and offloading are forecast as the arguments say");
+  if (!text) return warn_of("deepspeed-config", "the file was not found: ZeRO and offloading follow the arguments");
   ImportContext context = context_;
   for (const char* field : {"layout.global_batch_size", "layout.tp", "training.precision"})
     context.given.emplace(field, "");
@@ -204,7 +203,7 @@ void MegatronReader::read_deepspeed_file() {
   const ImportedJob inside =
       import_job(ForeignFile(values, fmt::format("{}: {}.json", file_, shown_path(path))), context);
   if (inside.format->name != deepspeed_format().name)
-    return warn_of("deepspeed-config", "it is no DeepSpeed configuration");
+    return warn_of("deepspeed-config", "it is not a DeepSpeed configuration");
   for (const char* field : {"layout.zero", "layout.offload", "layout.bucket_mb"}) {
     const auto& layout = inside.job->value("layout", nlohmann::json::object());
     const std::string key = std::string(field).substr(7);
@@ -223,7 +222,7 @@ void MegatronReader::read_precision() {
   const bool fp8 = fp4 || arguments_.has("fp8-format");
   const char* name = fp4 ? "fp4-format" : fp8 ? "fp8-format" : bf16 ? "bf16" : "fp16";
   put("training.precision", fp8 ? "fp8" : bf16 ? "bf16" : fp16 ? "fp16" : "fp32", name);
-  if (!fp8 && !bf16 && !fp16) note("neither --bf16 nor --fp16: Megatron computes in fp32");
+  if (!fp8 && !bf16 && !fp16) note("neither --bf16 nor --fp16 is given: Megatron computes in fp32");
   const auto recipe = fp8 ? arguments_.text("fp8-recipe", "training.fp8_recipe") : std::nullopt;
   const auto& recipes = names_of<Fp8Recipe>();
   if (recipe && std::find(recipes.begin(), recipes.end(), *recipe) != recipes.end()) {
@@ -231,7 +230,7 @@ void MegatronReader::read_precision() {
   } else if (fp4) {
     put("training.fp8_recipe", "nvfp4", "fp4-format");
   } else if (recipe) {
-    note(fmt::format("--fp8-recipe {} is not modelled: the stack's own recipe is forecast", *recipe));
+    note(fmt::format("--fp8-recipe {} is not modelled: the stack's recipe is forecast", *recipe));
   }
   const auto gradients = arguments_.text("main-grads-dtype", "training.gradient_dtype");
   const char* const by = gradients ? "main-grads-dtype" : "grad-reduce-in-bf16";
@@ -260,7 +259,7 @@ void MegatronReader::read_precision() {
     put("training.attention", "unfused", "attention-backend");
 }
 
-// Megatron overlaps nothing between replicas unless told to; a sharded form prefetches by itself.
+// Megatron does not overlap communication between replicas by default; sharded forms always prefetch.
 void MegatronReader::read_overlap() {
   if (is_deepspeed_) return;
   const bool sharded = arguments_.has("use-megatron-fsdp") || arguments_.has("use-torch-fsdp2");
@@ -276,7 +275,7 @@ void MegatronReader::read_overlap() {
   }
 }
 
-// Of Megatron's dispatchers "flex" is whichever of its backends is named, DeepEP where none is.
+// Megatron's dispatcher "flex" uses the backend that is named, by default DeepEP.
 void MegatronReader::read_dispatcher() {
   const char* const name = "moe-token-dispatcher-type";
   const char* const field = "training.experts_dispatch.dispatcher";
@@ -299,14 +298,14 @@ void MegatronReader::read_optimizer() {
   const auto optimizer = arguments_.text("optimizer", "training.optimizer");
   if (!optimizer) return;
   const std::string lower = lower_case(*optimizer);
-  // Megatron-DeepSpeed and Megatron-LM for Gaudi name the kernel.
+  // Megatron-DeepSpeed and Megatron-LM for Gaudi use the names of kernels.
   static const std::vector<std::string> known = {"adam",      "adamw",         "sgd",       "cpu_adam",
                                                  "fusedadam", "ds_fused_adam", "fusedadamw"};
   const bool muon = lower == "muon" || lower == "dist_muon";
-  if (lower == "dist_muon") put("layout.zero", 1, "optimizer");  // whole matrices to each rank
+  if (lower == "dist_muon") put("layout.zero", 1, "optimizer");  // each rank holds whole matrices
   if (!muon && lower != "lion" && std::count(known.begin(), known.end(), lower) == 0) {
     arguments_.fail("optimizer", fmt::format("\"{}\" is not modelled", *optimizer),
-                    "valid: adam, sgd, muon, lion; --training.optimizer adam forecasts Adam instead");
+                    "valid: adam, sgd, muon, lion; give --training.optimizer adam to forecast Adam instead");
   }
   put("training.optimizer", muon ? "muon" : lower == "sgd" || lower == "lion" ? lower : "adam", "optimizer");
 }
@@ -320,11 +319,11 @@ void MegatronReader::read_length() {
     put("model.sequence_length", positions ? *positions : *sequence,
         positions ? "max-position-embeddings" : "seq-length");
   }
-  // The length of the run is not needed for a step.
+  // The length of the run is optional: a step does not depend on it.
   const auto count = [this](const char* name) -> std::optional<double> {
     if (!arguments_.has(name) || given("training.tokens")) return std::nullopt;
     if (!unset_name(arguments_.all_text(name)).empty()) {
-      note(fmt::format("--{} is not set: the length of the run is left open, give --tokens T", name));
+      note(fmt::format("--{} is not set: the length of the run is unknown; give --tokens T", name));
       return std::nullopt;
     }
     const auto number = arguments_.number(name, "training.tokens");
@@ -340,7 +339,7 @@ void MegatronReader::read_length() {
   if (iterations && batch > 0) put("training.tokens", *iterations * batch * *sequence, "train-iters");
 }
 
-// A script that is to be edited for the cluster at hand often names a single node.
+// Scripts that are edited for each cluster often name a single node.
 void MegatronReader::fit_nodes() {
   if (!out_.has("cluster.devices_per_node") || given("cluster.nodes")) return;
   const std::int64_t per_node = out_.job["cluster"]["devices_per_node"].get<int>();
@@ -348,12 +347,12 @@ void MegatronReader::fit_nodes() {
   const double ranks = static_cast<double>(tp_) * pp_ * cp_;
   if (static_cast<double>(per_node) * static_cast<double>(nodes) >= ranks) return;
   const double needed = std::ceil(ranks / static_cast<double>(per_node));
-  if (needed > 1'000'000) return;  // the layout's reader refuses it
+  if (needed > 1'000'000) return;  // refused by the layout's reader
   const std::string place =
       out_.has("cluster.nodes") ? out_.places["cluster.nodes"] : out_.places["cluster.devices_per_node"];
   out_.put("cluster.nodes", static_cast<int>(needed), place);
   out_.warnings.push_back(
-      fmt::format("{}: {} devices hold no replica of tp {} · pp {} · cp {} = {} ranks; {} nodes are taken, give "
+      fmt::format("{}: {} devices are too few for a replica of tp {} · pp {} · cp {} = {} ranks; uses {} nodes; give "
                   "--cluster Nx… for more",
                   place, per_node * nodes, tp_, pp_, cp_, ranks, static_cast<int>(needed)));
 }
@@ -381,7 +380,7 @@ ImportedJob MegatronReader::read() {
     put_whole("mtp-num-layers", "model.mtp_layers");
   arguments_.finish(out_);
   arguments_.refuse_open();
-  if (arguments_.is_part()) note("holds arguments, and no command that takes them: a part of a job");
+  if (arguments_.is_part()) note("contains arguments but no command that uses them: read as part of a job");
   if (given("model")) out_.job->erase("model");
   return std::move(out_);
 }

@@ -1,4 +1,4 @@
-// What the arguments of Megatron-LM and its descendants say of the layout.
+// The layout in the arguments of Megatron-LM and its descendants.
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -11,15 +11,15 @@
 
 namespace flopcast {
 
-// 'Et*3|(tt|)*29,m|L': stages of decoder layers t, beside the embedding E, the loss L and further predictions m.
+// 'Et*3|(tt|)*29,m|L': stages of decoder layers t, with the embedding E, the loss L and multi-token prediction m.
 void MegatronReader::read_stage_string() {
   const auto text = arguments_.text("pipeline-model-parallel-layout", "layout.stage_layers");
   if (!text) return;
   const auto stages = stages_of_string(*text);
   if (!stages || stages->size() % static_cast<std::size_t>(pp_) != 0) {
     arguments_.fail("pipeline-model-parallel-layout",
-                    stages ? fmt::format("{} stages are no multiple of {} pipeline ranks", stages->size(), pp_)
-                           : fmt::format("\"{}\" is not understood", *text),
+                    stages ? fmt::format("{} stages are not a multiple of {} pipeline ranks", stages->size(), pp_)
+                           : fmt::format("\"{}\" cannot be parsed", *text),
                     "give the layers of each stage with --layout.stage_layers N,N,…");
   }
   vpp_ = static_cast<int>(stages->size()) / pp_;
@@ -27,7 +27,7 @@ void MegatronReader::read_stage_string() {
   put("layout.stage_layers", *stages, "pipeline-model-parallel-layout");
 }
 
-// The embedding and the loss count as a layer each of the first and the last stage.
+// The embedding and the loss count as one layer each, in the first and the last stage.
 void MegatronReader::read_counted_stages() {
   const bool embedding = arguments_.has("account-for-embedding-in-pipeline-split");
   const bool loss = arguments_.has("account-for-loss-in-pipeline-split");
@@ -37,7 +37,7 @@ void MegatronReader::read_counted_stages() {
   const std::int64_t slots = std::int64_t{layers_} + (embedding ? 1 : 0) + (loss ? 1 : 0);
   if (slots % stages != 0 || slots / stages < 2 || stages > layers_) {
     arguments_.fail(name,
-                    fmt::format("{} layers and {} do not spread over {} stages", layers_,
+                    fmt::format("{} layers and {} do not divide evenly over {} stages", layers_,
                                 embedding && loss ? "two more" : "one more", stages),
                     "give the layers of each stage with --layout.stage_layers N,N,…");
   }
@@ -63,7 +63,7 @@ void MegatronReader::read_pipeline() {
     if (layers_ > 0 && slots % slice != 0) {
       arguments_.fail(name,
                       fmt::format("{} layers · {} pipeline ranks do not divide {} layers{}", *per_stage, pp_, layers_,
-                                  counts_ends ? " and what counts as one" : ""),
+                                  counts_ends ? " plus embedding and loss" : ""),
                       "give a divisor, or the layers of each stage with --layout.stage_layers N,N,…");
     }
     if (layers_ > 0) vpp_ = static_cast<int>(slots / slice);
@@ -75,7 +75,7 @@ void MegatronReader::read_pipeline() {
   if (const auto group = arguments_.whole("microbatch-group-size-per-virtual-pipeline-stage", 1, "layout.group_size")) {
     if (vpp_ > 1) put("layout.group_size", *group, "microbatch-group-size-per-virtual-pipeline-stage");
   }
-  // sail-sg's zero-bubble, and ZB-H1 of Megatron-DeepSpeed.
+  // Flags of sail-sg's zero-bubble, and of ZB-H1 in Megatron-DeepSpeed.
   const bool v_shape = arguments_.has("zero-bubble-v-schedule");
   const bool split = arguments_.has("enable-zero-bubble");
   const auto memory = arguments_.text("zero-bubble-v-schedule-mem-setup", "layout.schedule").value_or("zb");
@@ -97,7 +97,7 @@ void MegatronReader::read_pipeline() {
 void MegatronReader::read_uneven_stages() {
   const auto first = arguments_.whole("decoder-first-pipeline-num-layers", 1, "layout.stage_layers");
   const auto last = arguments_.whole("decoder-last-pipeline-num-layers", 1, "layout.stage_layers");
-  // A named model's layers are not known here.
+  // The number of layers of a named model is not known here.
   if ((!first && !last) || given("layout.stage_layers")) return;
   const std::string name = first ? "decoder-first-pipeline-num-layers" : "decoder-last-pipeline-num-layers";
   if (layers_ == 0 && names_a_model())
@@ -106,8 +106,8 @@ void MegatronReader::read_uneven_stages() {
   const int inner = pp_ - (first ? 1 : 0) - (last ? 1 : 0);
   const int rest = layers_ - first.value_or(0) - last.value_or(0);
   if (vpp_ > 1 || inner < 1 || inner > layers_ || rest < inner || rest % inner != 0) {
-    arguments_.fail(name, fmt::format("{} layers do not spread over {} pipeline ranks in this way", layers_, pp_),
-                    "the other ranks need equally many layers, and one stage each");
+    arguments_.fail(name, fmt::format("{} layers cannot be split over {} pipeline ranks in this way", layers_, pp_),
+                    "the other ranks need the same number of layers and one stage each");
   }
   std::vector<int> stages(static_cast<std::size_t>(pp_), rest / inner);
   if (first) stages.front() = *first;
@@ -146,12 +146,13 @@ void MegatronReader::read_recompute() {
   if (method && *method == "block" && layers && full) {
     put("layout.recompute_layers", *layers, "recompute-num-layers");
   } else if (layers && *layers > 1 && full) {
-    warn_of("recompute-num-layers", fmt::format("groups of {} layers: each layer keeps its input", *layers));
+    warn_of("recompute-num-layers",
+            fmt::format("groups of {} layers: forecast as if each layer keeps its input", *layers));
   }
   const std::string modules = arguments_.all_text("recompute-modules");
   const bool selective = granularity ? *granularity == "selective" : core && !full;
   if (!modules.empty() && !selective) {
-    warn_of("recompute-modules", "counts with recompute-granularity selective alone");
+    warn_of("recompute-modules", "only has an effect with recompute-granularity selective");
   } else if (!modules.empty() && modules != "core_attn") {
     put("layout.recompute_modules", split(modules, ' '), "recompute-modules");
   }
@@ -179,13 +180,13 @@ void MegatronReader::read_sharding() {
   const bool distributed = arguments_.has("use-distributed-optimizer");
   if (distributed && !(strategy && sharded)) put("layout.zero", 1, "use-distributed-optimizer");
   if (sharded && !strategy && !distributed)
-    note("--use-megatron-fsdp shards nothing without --data-parallel-sharding-strategy");
+    note("--use-megatron-fsdp has no effect without --data-parallel-sharding-strategy");
   if (arguments_.has("use-torch-fsdp2")) put("layout.data_parallel", "fsdp", "use-torch-fsdp2");
   if (arguments_.has("optimizer-cpu-offload"))
     put_offload("cpu", std::nullopt, arguments_.place("optimizer-cpu-offload"), out_);
   const auto share = arguments_.number("optimizer-offload-fraction");
   if (share && *share < 1.0 && *share > 0.0)
-    warn_of("optimizer-offload-fraction", "all of the optimizer's states are forecast in host memory");
+    warn_of("optimizer-offload-fraction", "all optimizer states are forecast in host memory");
 }
 
 void MegatronReader::read_context_parallel() {
@@ -200,7 +201,7 @@ void MegatronReader::read_context_parallel() {
   if (!exchange || cp_ == 1) return;
   const auto form = std::find(std::begin(kMegatronExchanges), std::end(kMegatronExchanges), *exchange);
   if (form == std::end(kMegatronExchanges)) {
-    warn_of("cp-comm-type", fmt::format("{}: forecast as a ring, p2p", *exchange));
+    warn_of("cp-comm-type", fmt::format("{} is forecast as a ring (p2p)", *exchange));
   } else {
     const auto chosen = static_cast<ContextParallel>(form - std::begin(kMegatronExchanges));
     if (chosen == ContextParallel::kHierarchical && !read_context_inner()) return;
@@ -208,7 +209,7 @@ void MegatronReader::read_context_parallel() {
   }
 }
 
-// Ranks of each level, those that exchange heads first.
+// Ranks per level; the first level exchanges heads.
 bool MegatronReader::read_context_inner() {
   const std::string sizes = arguments_.all_text("hierarchical-context-parallel-sizes");
   const std::size_t blank = sizes.find(' ');
@@ -216,7 +217,7 @@ bool MegatronReader::read_context_inner() {
   const int inner = blank == std::string::npos ? 0 : size(std::string_view(sizes).substr(0, blank));
   const int ring = inner == 0 ? 0 : size(std::string_view(sizes).substr(blank + 1));
   if (ring == 0 || cp_ % inner != 0 || cp_ / inner != ring) {
-    warn_of("cp-comm-type", "a2a+p2p without two --hierarchical-context-parallel-sizes: forecast as a ring, p2p");
+    warn_of("cp-comm-type", "a2a+p2p without two --hierarchical-context-parallel-sizes is forecast as a ring (p2p)");
     return false;
   }
   put("layout.context_inner", inner, "hierarchical-context-parallel-sizes");
@@ -228,13 +229,12 @@ void MegatronReader::read_batch() {
   const auto batch = put_whole("global-batch-size", "layout.global_batch_size");
   const auto steps = arguments_.whole("gas", 1, "layout.accumulation");
   const bool open = arguments_.is_open("global-batch-size");
-  // Without it Megatron takes one microbatch per replica.
+  // One microbatch per replica is the default of Megatron.
   if (!batch && !open && !given("layout.global_batch_size") && arguments_.has("micro-batch-size")) {
     put("layout.accumulation", steps.value_or(1), steps ? "gas" : "micro-batch-size");
-    if (!steps) note("--global-batch-size is absent: one microbatch per replica, as Megatron does");
+    if (!steps) note("--global-batch-size is absent: uses one microbatch per replica, Megatron's default");
   }
-  if (arguments_.has("rampup-batch-size"))
-    note("--rampup-batch-size: the full batch is forecast, not the smaller ones before");
+  if (arguments_.has("rampup-batch-size")) note("--rampup-batch-size: the full batch is forecast, without the ramp-up");
 }
 
 void MegatronReader::read_layout() {
@@ -250,7 +250,7 @@ void MegatronReader::read_layout() {
   read_batch();
 }
 
-// Megatron folds experts over tensor ranks under sequence parallelism alone.
+// Megatron folds experts over tensor ranks only under sequence parallelism.
 void MegatronReader::read_expert_tensor() {
   if (!arguments_.has("expert-tensor-parallel-size")) return;
   const bool in_catalogue = given("model") || (out_.has("model") && out_.job["model"].is_string());
@@ -264,7 +264,7 @@ void MegatronReader::read_expert_tensor() {
   }
   const auto told = arguments_.whole("expert-tensor-parallel-size", 1, "layout.etp");
   if (!told || *told == tp_) return;
-  const char* what = in_catalogue && !has_experts ? "is not read of a named model beside ep 1: give --etp N"
+  const char* what = in_catalogue && !has_experts ? "is ignored for a named model with ep 1: give --etp N"
                      : has_experts                ? "has no effect without --sequence-parallel and tp"
                                                   : "has no effect without experts";
   note(fmt::format("--expert-tensor-parallel-size {}", what));

@@ -1,4 +1,4 @@
-// What the arguments of Megatron-LM and its descendants say of the model.
+// The model in the arguments of Megatron-LM and its descendants.
 #include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ namespace {
 constexpr int kGpt2Vocabulary = 50'257;
 constexpr int kStackVocabularyDivisor = 128;
 constexpr double kMegatronDropout = 0.1;
-constexpr int kGateless = 4;  // times as wide as the model is the MLP
+constexpr int kGateless = 4;  // width of the MLP without a gate, in model widths
 constexpr std::int64_t kLongestWindow = 10'000'000;
 
 }  // namespace
@@ -55,7 +55,7 @@ void MegatronReader::read_dropout() {
     any = any || share.value_or(kMegatronDropout) > 0;
   }
   put("model.dropout", any, "hidden-dropout");
-  if (!all_told) note(fmt::format("dropout not given is Megatron's {}", kMegatronDropout));
+  if (!all_told) note(fmt::format("unset dropout uses Megatron's default {}", kMegatronDropout));
 }
 
 void MegatronReader::read_vocabulary() {
@@ -79,7 +79,7 @@ void MegatronReader::read_vocabulary() {
     vocab = tokenizer && *tokenizer == "BertWordPieceLowerCase" ? kBertLower
             : tokenizer && *tokenizer == "BertWordPieceCase"    ? kBertCased
                                                                 : kGpt2Vocabulary;
-    note(fmt::format("the vocabulary is {}'s {} (from --{}); give --vocab-size N for another",
+    note(fmt::format("the vocabulary is {}'s {} (from --{}); to change it, give --vocab-size N",
                      *vocab == kGpt2Vocabulary ? "GPT-2" : "BERT", *vocab, name));
   }
   if (!vocab) return;
@@ -94,7 +94,7 @@ void MegatronReader::read_vocabulary() {
   put("model.vocab", stored, name);
 }
 
-// A number N, every N-th layer, or a list of layers in Python: ([0]*3+[1]*58), [0,1,1].
+// A number N (every N-th layer) or a Python list of layers: ([0]*3+[1]*58), [0,1,1].
 void MegatronReader::read_expert_layers(ForeignExperts& experts) {
   if (!arguments_.has("moe-layer-freq")) return;
   const std::string frequency = arguments_.all_text("moe-layer-freq");
@@ -111,7 +111,7 @@ void MegatronReader::read_expert_layers(ForeignExperts& experts) {
   const auto layers = layers_of_pattern(frequency);
   if (!layers || !put_layer_pattern(*layers, experts)) {
     arguments_.fail("moe-layer-freq", fmt::format("\"{}\" is not modelled", frequency),
-                    "valid: N, or a list that begins with dense layers or repeats: ([0]*N+[1]*M)");
+                    "valid: N, or a list that starts with dense layers or repeats: ([0]*N+[1]*M)");
   }
 }
 
@@ -140,7 +140,7 @@ void MegatronReader::read_experts() {
   experts.count = *count;
   if (!experts.ffn) experts.ffn = out_.whole("model.ffn") > 0 ? out_.whole("model.ffn") : context_.whole("model.ffn");
   put_experts(experts, arguments_.place("num-experts"), out_);
-  // Megatron-DeepSpeed drops what is beyond the capacity unless told not to.
+  // Megatron-DeepSpeed drops tokens beyond the capacity by default.
   if (capacity && drops) out_.job["model"]["experts"]["capacity_factor"] = *capacity;
 }
 
@@ -155,7 +155,7 @@ void MegatronReader::read_latent() {
   latent.qk_nope_dim = arguments_.whole("qk-head-dim", 1).value_or(kWidth);
   latent.qk_rope_dim = arguments_.whole("qk-pos-emb-head-dim", 1).value_or(kRotaryWidth);
   latent.v_dim = arguments_.whole("v-head-dim", 1).value_or(kWidth);
-  // Pai's DeepSeek has no flag beside the rank.
+  // Pai's DeepSeek has no flag other than the rank.
   if (!arguments_.has("multi-latent-attention") &&
       !(kv_rank && arguments_.is_written_as("qk-head-dim", "qk-nope-head-dim")))
     return;
@@ -164,7 +164,7 @@ void MegatronReader::read_latent() {
   put_latent_attention(latent, arguments_.place("kv-lora-rank"), out_);
 }
 
-// Megatron's default is 4h, or 4h·2/3 rounded down to a multiple of 64 with a gate.
+// Megatron's default is 4h, or with a gate 4h·2/3 rounded down to a multiple of 64.
 void MegatronReader::read_ffn(int hidden) {
   const bool gated = arguments_.has("swiglu");
   put("model.gated_mlp", gated, "swiglu");
@@ -185,12 +185,12 @@ void MegatronReader::read_key_value_heads(int heads) {
     put("model.kv_heads", groups.value_or(1), groups ? "num-query-groups" : "group-query-attention");
   } else if (groups && *groups != heads && *groups != 1) {
     out_.warnings.push_back(
-        fmt::format("{}: no effect without --group-query-attention", arguments_.place("num-query-groups")));
+        fmt::format("{}: has no effect without --group-query-attention", arguments_.place("num-query-groups")));
   }
 }
 
-// --window-size "(127,0)": tokens before this one and after it; --window-attn-skip-freq N leaves every N-th layer
-// without, or lists the layers that have it.
+// --window-size "(127,0)": tokens before and after the current one; --window-attn-skip-freq N exempts every N-th layer
+// from the window, or lists the layers that have it.
 void MegatronReader::read_windows() {
   if (!arguments_.has("window-size")) return;
   const std::string size = arguments_.all_text("window-size");
@@ -202,7 +202,7 @@ void MegatronReader::read_windows() {
   std::int64_t before = 0;
   std::int64_t after = 0;
   if (!unset_name(size).empty() || !(numbers >> before >> after) || before >= kLongestWindow || after != 0) {
-    return warn_of("window-size", "attention is counted over the whole sequence: give --model.sliding_window N");
+    return warn_of("window-size", "attention is counted over the whole sequence; give --model.sliding_window N");
   }
   int windowed = layers_;
   const bool number =
@@ -211,7 +211,7 @@ void MegatronReader::read_windows() {
     windowed = layers_ - layers_ / std::max(1, std::stoi(frequency));
   } else if (!frequency.empty()) {
     const auto layers = layers_of_pattern(frequency);
-    if (!layers) return warn_of("window-attn-skip-freq", "every layer is counted with the window");
+    if (!layers) return warn_of("window-attn-skip-freq", "all layers are counted with the window");
     windowed = static_cast<int>(std::count_if(layers->begin(), layers->end(), [](int layer) { return layer != 0; }));
   }
   if (windowed == 0) return;

@@ -15,14 +15,14 @@ namespace flopcast {
 /// The --cp-comm-type of each ContextParallel.
 inline constexpr std::string_view kMegatronExchanges[] = {"p2p", "a2a", "all_gather", "a2a+p2p"};
 
-/// Reads the arguments of Megatron-LM and its descendants: names, defaults and meanings as in the sources that
-/// import/keys/megatron.json names.
+/// Reads the arguments of Megatron-LM and its descendants: names, defaults and meanings as in the sources listed in
+/// import/keys/megatron.json.
 class MegatronReader {
  public:
   MegatronReader(std::string_view text, const std::string& file, const ImportContext& context)
       : arguments_(text, file, context, out_), file_(file), context_(context) {}
 
-  /// Of a configuration file whose keys are these arguments; `begun` holds what its reader knows beside them.
+  /// For a configuration file whose keys are these arguments; `begun` holds what its reader has read besides them.
   MegatronReader(const std::vector<GivenArgument>& given, const std::string& program, const std::string& file,
                  const ImportContext& context, ImportedJob begun)
       : out_(std::move(begun)), arguments_(given, program, file, context), file_(file), context_(context) {}

@@ -1,4 +1,4 @@
-// Megatron-LM's arguments: names and demands as in megatron/training/arguments.py.
+// Writes Megatron-LM's arguments: names and requirements as in megatron/training/arguments.py.
 #include "import/programs/launch.hpp"
 
 #include <fmt/format.h>
@@ -15,9 +15,9 @@ namespace flopcast {
 namespace {
 
 constexpr int kShardedGradients = 2;
-constexpr const char* kOwnStack = "megatron-core";  // what the reader of these arguments takes
+constexpr const char* kOwnStack = "megatron-core";  // the stack that the reader of these arguments assumes
 
-// One argument a line, as `xargs` and a shell read them.
+// One argument per line, as `xargs` and a shell read them.
 class Arguments {
  public:
   void flag(const char* name) { lines_.push_back(fmt::format("--{}", name)); }
@@ -34,7 +34,7 @@ class Arguments {
   std::vector<std::string> lines_;
 };
 
-// The ranks behind the first and before the last hold equally many layers: what Megatron can be told.
+// True if all ranks between the first and the last hold the same number of layers, as Megatron's arguments require.
 bool has_even_middle(const std::vector<int>& layers) {
   if (layers.size() < 3) return true;
   return std::all_of(layers.begin() + 1, layers.end() - 1, [&](int count) { return count == layers[1] && count > 0; });
@@ -45,7 +45,7 @@ bool all_equal(const std::vector<int>& layers) {
 }
 
 void require_model(const Transformer& model, Expressible& expressible) {
-  expressible.require(model.causal, "a model whose attention is not causal", "");
+  expressible.require(model.causal, "a model with non-causal attention", "");
   expressible.require(!model.embedding_norm, "model.embedding_norm", "");
   expressible.require(!model.post_norms, "model.post_norms", "");
   expressible.require(model.block == BlockForm::kSequential, "model.block parallel", "");
@@ -56,7 +56,7 @@ void require_model(const Transformer& model, Expressible& expressible) {
 constexpr double kHalf = 2.0;  // bytes
 constexpr double kSingle = 4.0;
 
-// Gradients and moments of 32 or 16 bits, the latter in bf16.
+// Gradients and moments must be 32-bit or 16-bit, the latter in bf16.
 void require_formats(const Job& job, Expressible& expressible) {
   const Optimizer optimizer = job.training.optimizer;
   expressible.require(optimizer == Optimizer::kAdam || optimizer == Optimizer::kSgd,
@@ -66,9 +66,9 @@ void require_formats(const Job& job, Expressible& expressible) {
   const auto known = [computes_in_bf16](double bytes) {
     return bytes == kSingle || (bytes == kHalf && computes_in_bf16);
   };
-  expressible.require(known(stack.gradient_bytes), "training.gradient_dtype beside this precision",
+  expressible.require(known(stack.gradient_bytes), "training.gradient_dtype with this precision",
                       "--training.gradient_dtype fp32");
-  expressible.require(known(stack.moment_bytes), "training.moment_dtype beside this precision",
+  expressible.require(known(stack.moment_bytes), "training.moment_dtype with this precision",
                       "--training.moment_dtype fp32");
 }
 
@@ -86,7 +86,7 @@ void require_megatron_layout(const Job& job, Expressible& expressible) {
   expressible.require(!job.model.experts || layout.tp == 1 || layout.sequence_parallel,
                       "experts with tensor parallelism but without sequence parallelism", "--sp");
   expressible.require(layout.cp == 1 || job.training.sequence_length % (2 * layout.cp) == 0,
-                      fmt::format("a sequence that 2 · cp = {} does not divide", 2 * layout.cp), "another --cp");
+                      fmt::format("a sequence length not divisible by 2 · cp = {}", 2 * layout.cp), "another --cp");
   const Stack& stack = job.training.stack;
   const bool gathers_alone = stack.overlap_parameter_gather && !stack.overlap_gradient_reduction && layout.zero > 0;
   expressible.require(!gathers_alone, "training.overlap.parameters without training.overlap.gradients",
@@ -165,7 +165,7 @@ void write_model(const Job& job, Arguments& arguments) {
   if (model.mtp_layers > 0) arguments.value("mtp-num-layers", model.mtp_layers);
 }
 
-// "Et*5|t*7|t*6L": the layers t of every stage in the model's order, the embedding E and the loss L.
+// "Et*5|t*7|t*6L": the layers t of every stage in the model's order, with the embedding E and the loss L.
 std::string stage_string(const std::vector<int>& stages) {
   std::string text = "E";
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
@@ -219,7 +219,8 @@ void write_layout(const Job& job, Arguments& arguments) {
   }
   if (layout.recompute == Recompute::kFull) {
     arguments.value("recompute-granularity", "full");
-    // Megatron knows no every N-th layer: as many first ones of each stage take as long and hold as much.
+    // Megatron cannot recompute every N-th layer; recomputing the same number of first layers per stage takes the same
+    // time and memory.
     const int of_stage = job.model.layers / (layout.pp * layout.vpp.value_or(1));
     const bool some = layout.recompute_layers || layout.recompute_every;
     arguments.value("recompute-method", some ? "block" : "uniform");
@@ -239,15 +240,15 @@ void write_layout(const Job& job, Arguments& arguments) {
 void write_overlap(const Job& job, Arguments& arguments) {
   const Stack& stack = job.training.stack;
   arguments.flag_if(stack.overlap_gradient_reduction, "overlap-grad-reduce");
-  // Megatron gathers beside what follows only where it reduces so, and of a distributed optimizer.
+  // Megatron only overlaps gathers if it overlaps reductions too, and only with a distributed optimizer.
   arguments.flag_if(stack.overlap_gradient_reduction && stack.overlap_parameter_gather && job.layout.zero > 0,
                     "overlap-param-gather");
-  // The plain 1F1B of Megatron sends behind its passes anyway.
+  // Megatron's plain 1F1B always sends after its passes.
   arguments.flag_if(stack.blocking_sends && job.layout.pp > 1, "no-overlap-p2p-communication");
   arguments.flag_if(stack.overlap_tp_in_pieces && job.layout.tp > 1 && job.layout.sequence_parallel, "tp-comm-overlap");
 }
 
-// DualPipe's own overlap belongs to a schedule that Megatron has not.
+// DualPipe's overlap belongs to a schedule that Megatron lacks.
 void write_experts_exchange(const Job& job, Arguments& arguments) {
   const Stack& stack = job.training.stack;
   if (!job.model.experts) return;
@@ -261,12 +262,12 @@ void write_experts_exchange(const Job& job, Arguments& arguments) {
   arguments.flag_if(delayed, "delay-wgrad-compute");
 }
 
-// Beside the defaults: gradients and moments of 32 bits.
+// Writes formats that differ from the defaults, 32-bit gradients and moments.
 void write_formats(const Job& job, Arguments& arguments) {
   const Stack& stack = job.training.stack;
   arguments.flag_if(stack.gradient_bytes == kHalf, "grad-reduce-in-bf16");
   const bool small_moments = stack.moment_bytes == kHalf;
-  // Megatron takes other formats and host memory in its precision-aware optimizer alone.
+  // Megatron supports other formats and host memory only in its precision-aware optimizer.
   arguments.flag_if(small_moments || job.layout.offload == Offload::kOptimizer, "use-precision-aware-optimizer");
   if (small_moments) {
     arguments.value("exp-avg-dtype", "bf16");
@@ -277,7 +278,7 @@ void write_formats(const Job& job, Arguments& arguments) {
 void write_training(const Job& job, Arguments& arguments) {
   const Training& training = job.training;
   arguments.value("seq-length", training.sequence_length);
-  // Megatron refuses positions that are fewer than the sequence.
+  // Megatron refuses fewer positions than the sequence has.
   arguments.value("max-position-embeddings", std::max(training.sequence_length, job.model.sequence_length));
   arguments.flag_if(training.precision == Precision::kBf16 || training.precision == Precision::kFp8, "bf16");
   arguments.flag_if(training.precision == Precision::kFp16, "fp16");
@@ -315,8 +316,8 @@ Arguments megatron_arguments(const Job& job) {
 
 std::vector<std::string> notes_on(const Job& job) {
   std::vector<std::string> notes;
-  notes.emplace_back(job.training.tokens ? "data, tokenizer and learning rate are yours to add"
-                                         : "data, tokenizer, learning rate and the length of the run are yours to add");
+  notes.emplace_back(job.training.tokens ? "add data, tokenizer and learning rate yourself"
+                                         : "add data, tokenizer, learning rate and the length of the run yourself");
   const Stack& stack = job.training.stack;
   std::vector<std::string> untold;
   if (stack.name != kOwnStack) untold.push_back(fmt::format("training.stack {}", stack.name));
@@ -330,11 +331,12 @@ std::vector<std::string> notes_on(const Job& job) {
   if (model.experts && model.experts->router_bias) untold.emplace_back("model.experts.router_bias");
   if (model.experts && model.experts->imbalance > 0.0) untold.emplace_back("model.experts.imbalance");
   if (!untold.empty()) {
-    notes.push_back(fmt::format("no argument tells {}: read back, give it again", fmt::join(untold, ", ")));
+    notes.push_back(
+        fmt::format("no argument expresses {}: give it again when reading the file back", fmt::join(untold, ", ")));
   }
   if (job.layout.zero >= kShardedGradients) {
     notes.push_back(
-        fmt::format("ZeRO {} is Megatron FSDP, which wants CUDA_DEVICE_MAX_CONNECTIONS above 1", job.layout.zero));
+        fmt::format("ZeRO {} uses Megatron FSDP, which needs CUDA_DEVICE_MAX_CONNECTIONS above 1", job.layout.zero));
   }
   return notes;
 }
@@ -345,7 +347,7 @@ LaunchFile write_megatron(const Job& job) {
   LaunchFile file;
   file.text = fmt::format("{}\n", fmt::join(megatron_arguments(job).lines(), "\n"));
   file.notes = notes_on(job);
-  file.notes.push_back(fmt::format("start it on {} nodes of {} GPUs: dp {} is what the other axes leave",
+  file.notes.push_back(fmt::format("start it on {} nodes of {} GPUs: dp {} follows from the other axes",
                                    job.cluster.nodes, job.cluster.devices_per_node, job.layout.dp));
   return file;
 }
@@ -355,8 +357,8 @@ LaunchFile write_torchrun(const Job& job) {
   const std::vector<std::string> lines = megatron_arguments(job).lines();
   file.text =
       "#!/bin/sh\n"
-      "# Run on every node, with NODE_RANK and MASTER_ADDR set and with the arguments that are left to you.\n";
-  // Megatron demands it below Blackwell for tensor and context parallelism, and refuses it with its FSDP.
+      "# Run on every node with NODE_RANK and MASTER_ADDR set, and append the remaining arguments.\n";
+  // Before Blackwell Megatron requires it for tensor and context parallelism; its FSDP refuses it.
   if (job.layout.zero < kShardedGradients) file.text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
   file.text += fmt::format(
       "torchrun --nnodes {} --nproc-per-node {} --node-rank \"$NODE_RANK\" --master-addr \"$MASTER_ADDR\" "

@@ -1,6 +1,6 @@
-// Configurations in YAML whose keys are the fields of Megatron Core: NeMo 1 (Hydra), NeMo 2 (NeMo-Run's export) and
-// Megatron-Bridge. Each key becomes the argument that Megatron-LM has for it, and the arguments are read as a launch
-// script's; the table import/keys/megatron_yaml.json has the names that differ, and what is no argument.
+// YAML configurations whose keys are the fields of Megatron Core: NeMo 1 (Hydra), NeMo 2 (NeMo-Run's export) and
+// Megatron-Bridge. Each key is mapped to Megatron-LM's argument for it, and the arguments are read like those of a
+// launch script; the table import/keys/megatron_yaml.json lists names that differ and keys that are not arguments.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -86,7 +86,7 @@ class CoreConfiguration {
   std::string program_;
 };
 
-// {"_call_": false, "_target_": "torch.bfloat16"} is a name.
+// {"_call_": false, "_target_": "torch.bfloat16"} counts as a name.
 void CoreConfiguration::collect(const nlohmann::json& values, const std::string& prefix) {
   for (const auto& item : values.items()) {
     const std::string path = prefix.empty() ? item.key() : fmt::format("{}/{}", prefix, item.key());
@@ -102,7 +102,7 @@ void CoreConfiguration::collect(const nlohmann::json& values, const std::string&
   }
 }
 
-// ${.hidden_size}, ${model.encoder_seq_length}, ${multiply:4, 1024}, ${oc.env:NAME,8}, ${NAME}.
+// Resolves ${.hidden_size}, ${model.encoder_seq_length}, ${multiply:4, 1024}, ${oc.env:NAME,8} and ${NAME}.
 std::string CoreConfiguration::reference(const std::string& path, const std::string& inside, int depth) const {
   const std::size_t colon = inside.find(':');
   if (colon != std::string::npos) {
@@ -152,9 +152,9 @@ std::string CoreConfiguration::reference(const std::string& path, const std::str
 
 std::string CoreConfiguration::expanded(const std::string& path, std::string text, int depth) const {
   constexpr int kDeepest = 16;
-  if (depth > kDeepest) fail(path, "refers to itself", "give the value");
+  if (depth > kDeepest) fail(path, "contains a reference to itself", "give the value");
   if (text == "???") return unset_mark(path);
-  // The innermost first, which the last "${" begins.
+  // Innermost reference first: the one that starts with the last "${".
   for (std::size_t begin = text.rfind("${"); begin != std::string::npos; begin = text.rfind("${")) {
     const std::size_t end = text.find('}', begin);
     if (end == std::string::npos) break;
@@ -169,7 +169,7 @@ std::string CoreConfiguration::text_of(const std::string& path, const nlohmann::
 
 std::vector<std::string> CoreConfiguration::values_of(const std::string& path, const nlohmann::json& value) const {
   if (!value.is_array()) return {text_of(path, value, 0)};
-  // Layers are listed as Python lists them, words one by one.
+  // Lists of layers are written as in Python, words individually.
   const bool words =
       std::all_of(value.begin(), value.end(), [](const nlohmann::json& each) { return each.is_string(); });
   if (!words) return {dumped(value)};
@@ -178,7 +178,7 @@ std::vector<std::string> CoreConfiguration::values_of(const std::string& path, c
   return all;
 }
 
-// Of a path, or of a field wherever Core's fields stand.
+// The rule for a path, or for a field in any section with Core's fields.
 const nlohmann::json* CoreConfiguration::rule(const char* group, const std::string& path) const {
   const nlohmann::json& rules = core_rules().at(group);
   auto match = rules.find(path);
@@ -191,7 +191,7 @@ bool CoreConfiguration::is_core(const std::string& path) const {
   return std::find(sections.begin(), sections.end(), all_but_last(path)) != sections.end();
 }
 
-// Of an argument that bears the field's own name.
+// Removes an argument with the field's name.
 void CoreConfiguration::take_back(std::string field) {
   std::replace(field.begin(), field.end(), '_', '-');
   std::erase_if(given_, [&](const GivenArgument& each) { return each.name == field; });
@@ -201,7 +201,7 @@ void CoreConfiguration::give(const std::string& argument, std::vector<std::strin
   given_.push_back({argument, std::move(values), path, place(path)});
 }
 
-// "activation": {"swiglu": ["swiglu"], "gelu": []}: the arguments that a word means, "name" or "name value".
+// "activation": {"swiglu": ["swiglu"], "gelu": []}: the arguments that a word implies, "name" or "name value".
 bool CoreConfiguration::read_words(const std::string& path, const nlohmann::json& value) {
   const nlohmann::json* words = rule("words", path);
   if (words == nullptr) return false;
@@ -213,8 +213,8 @@ bool CoreConfiguration::read_words(const std::string& path, const nlohmann::json
     fail(path, fmt::format("{} is not modelled", shown_value(value)), choices_help(word, names));
   }
   if (means->is_string()) {
-    fail(path, fmt::format("{} stands for {}, not modelled", shown_value(value), means->get<std::string>()),
-         "transformers of attention and of dense or expert layers are forecast, trained in full");
+    fail(path, fmt::format("{} requires {} (not modelled)", shown_value(value), means->get<std::string>()),
+         "flopcast forecasts transformers with attention and dense or expert layers, with all weights trained");
   }
   for (const nlohmann::json& each : *means) {
     const std::string argument = each.get<std::string>();
@@ -226,10 +226,11 @@ bool CoreConfiguration::read_words(const std::string& path, const nlohmann::json
   return true;
 }
 
-// A field under another name: one argument, several of which the first takes the value, or a switch for false.
+// A field with another argument name: one argument, several of which the first takes the value, or a switch for false.
 bool CoreConfiguration::read_renamed(const std::string& path, const nlohmann::json& value) {
   if (const nlohmann::json* name = rule("negated", path)) {
-    if (!value.is_boolean()) fail(path, fmt::format("{} is no boolean", shown_value(value)), "expected true or false");
+    if (!value.is_boolean())
+      fail(path, fmt::format("{} must be a boolean", shown_value(value)), "expected true or false");
     if (!value.get<bool>()) give(name->get<std::string>(), {}, path);
     if (value.get<bool>()) out_.keys.read.push_back(path);
     return true;
@@ -248,7 +249,7 @@ bool CoreConfiguration::read_renamed(const std::string& path, const nlohmann::js
   return true;
 }
 
-// A field that Megatron-LM has an argument for by its own name; a switch that is off is not given.
+// A field whose name is also Megatron-LM's argument; a switch that is off is omitted.
 bool CoreConfiguration::read_argument(const std::string& path, const nlohmann::json& value) {
   if (!is_core(path)) return false;
   std::string name = last_step(path);
@@ -263,7 +264,7 @@ bool CoreConfiguration::read_argument(const std::string& path, const nlohmann::j
   return true;
 }
 
-// nemo.collections.llm.gpt.model.llama.Llama3Config8B names the sizes that the file leaves out.
+// nemo.collections.llm.gpt.model.llama.Llama3Config8B implies the sizes that the file omits.
 void CoreConfiguration::read_class(const std::string& path, const std::string& name) {
   const std::string section = all_but_last(path);
   if (section != "model" && section != "model/config") return;
@@ -274,7 +275,7 @@ void CoreConfiguration::read_class(const std::string& path, const std::string& n
   const bool has_sizes = leaves_.count(section + "/num_layers") > 0 && !leaves_.at(section + "/num_layers").is_null();
   if (model == models.end() || has_sizes) return;
   out_.put("model", model->get<std::string>(), place(path));
-  out_.notes.push_back(fmt::format("{}: the catalogue's {}", place(path), model->get<std::string>()));
+  out_.notes.push_back(fmt::format("{}: uses {} from the catalogue", place(path), model->get<std::string>()));
 }
 
 void CoreConfiguration::read_leaf(const std::string& path, const nlohmann::json& value) {
@@ -302,7 +303,7 @@ ImportedJob CoreConfiguration::read() {
                           leaves_.count("train/train_iters") >
                       0;
   put_stack("nemo", bridge ? "Megatron-Bridge" : "NeMo", file_, out_);
-  // These two have the last word over the model's and the data-parallel fields.
+  // These two sections override the model's and the data-parallel fields.
   const auto decides = [](const std::string& path) {
     return path.starts_with("mixed_precision") || path.starts_with("comm_overlap/");
   };
@@ -325,7 +326,7 @@ ImportedJob CoreConfiguration::read() {
   }
   read_falcon();
   judge_.finish(file_);
-  // A recipe in Python holds what such a file leaves out.
+  // A Python recipe holds the values that such a file omits.
   if (bridge && leaves_.count("model/num_layers") == 0) {
     const auto told = [this](const std::string& name) {
       return std::any_of(given_.begin(), given_.end(), [&](const GivenArgument& each) { return each.name == name; });
@@ -339,16 +340,15 @@ ImportedJob CoreConfiguration::read() {
     }
     for (const std::string& name : added) given_.push_back({name, {}, "", ""});
     out_.warnings.push_back(fmt::format(
-        "{}: the recipe that it changes is not here: {} are forecast, as Megatron-Bridge's recipes have them", file_,
-        added.empty() ? "the values of Megatron-LM for what it leaves out"
-                      : fmt::format("{}", fmt::join(added, ", "))));
+        "{}: the recipe that it overrides was not found: forecasts {}, as in Megatron-Bridge's recipes", file_,
+        added.empty() ? "Megatron-LM's defaults for missing values" : fmt::format("{}", fmt::join(added, ", "))));
   }
   if (leaves_.count("defaults") > 0)
-    out_.notes.push_back(fmt::format("{}: what the files say that it names is not known here", place("defaults")));
+    out_.notes.push_back(fmt::format("{}: the contents of the files that it names are unknown", place("defaults")));
   return MegatronReader(given_, program_, file_, context_, std::move(out_)).read();
 }
 
-// Falcon's layers are NeMo's own: attention and MLP side by side, after one norm or a norm each.
+// Falcon's layers are specific to NeMo: attention and MLP in parallel, after one norm or a norm each.
 void CoreConfiguration::read_falcon() {
   const auto is = [this](const std::string& path, const nlohmann::json& value) {
     const auto leaf = leaves_.find(path);
@@ -360,7 +360,7 @@ void CoreConfiguration::read_falcon() {
   out_.put("model.block", two_norms ? "parallel" : "parallel_one_norm", place(attention));
 }
 
-// By lines, without parsing: a section, and an axis inside it.
+// Recognised by lines, without parsing: a section, and an axis inside it.
 bool is_core_configuration(const ForeignFile& file) {
   if (file.syntax() != ForeignFile::Syntax::kYaml) return false;
   const std::string text = "\n" + std::string(file.text());

@@ -1,5 +1,5 @@
-/// The reader of training recipes, whose rules are data: import/keys says which keys a program has and which field of
-/// the job each becomes.
+/// Reads training recipes. Its rules are data: import/keys lists the keys of a program and the field of the job that
+/// each becomes.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@
 namespace flopcast {
 
 struct Recipe {
-  std::string table;  ///< of KeyTable
+  std::string table;  ///< name of the KeyTable
   std::string program;
   JsonValue rules;
 };
@@ -32,7 +32,7 @@ class RecipeReader {
  private:
   std::string place(const std::string& path) const;
   [[noreturn]] void fail(const std::string& path, const std::string& problem, const std::string& help) const;
-  const nlohmann::json* leaf(const nlohmann::json& path) const;  ///< null where the file has none
+  const nlohmann::json* leaf(const nlohmann::json& path) const;  ///< null if the file does not have it
   const nlohmann::json* rule(const char* group, const std::string& path) const;
   bool read_leaf(const std::string& path, const nlohmann::json& value);
   void read_choice(const std::string& path, const nlohmann::json& value, const nlohmann::json& choices);
@@ -60,11 +60,11 @@ class RecipeReader {
   const std::string& file_;
   const ImportContext& context_;
   Leaves leaves_;
-  std::set<std::string> of_adapter_;  ///< read with the others of their kind, as is the key of packing
+  std::set<std::string> of_adapter_;  ///< keys read as part of adapters or packing
   ImportedJob out_;
 };
 
-/// A value's text; of one that is not text, its JSON.
+/// The text of a value, or its JSON if it is not text.
 std::string text_in(const nlohmann::json& value);
 std::vector<std::string> keys_in(const nlohmann::json& object);
 

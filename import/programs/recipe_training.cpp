@@ -13,7 +13,7 @@ namespace flopcast {
 
 namespace {
 
-// The first of the rule's words that the text holds, the longest first.
+// The longest of the rule's words that the text contains.
 std::string word_inside(const std::string& text, const nlohmann::json& words) {
   std::string longest;
   for (const auto& item : words.items()) {
@@ -24,9 +24,9 @@ std::string word_inside(const std::string& text, const nlohmann::json& words) {
 
 }  // namespace
 
-// Adapters, or layers that are frozen. The rule "adapter" names the leaves that say so:
+// Adapters, or frozen layers. The rule "adapter" names these leaves:
 //   method     a text whose meanings "words" lists
-//   when       a leaf that says there are adapters, where there is no method
+//   when       a leaf that enables adapters if there is no method
 //   inside     the words are parts of the method's text, such as "lora_llama3_8b"
 //   all, mlp   booleans that add linears to the targets
 //   bits       leaves with a number of bits, or {leaf: bits} for booleans
@@ -91,7 +91,7 @@ void RecipeReader::read_adapter() {
     fail(path, fmt::format("{} is not modelled", shown_value(word)), choices_help(word, names));
   }
   if (known->is_string()) {
-    fail(path, fmt::format("{} stands for {}, not modelled", shown_value(word), known->get<std::string>()),
+    fail(path, fmt::format("{} requires {} (not modelled)", shown_value(word), known->get<std::string>()),
          "valid: full training, LoRA, QLoRA, frozen layers");
   }
   if (known->value("freeze", false)) {
@@ -102,11 +102,12 @@ void RecipeReader::read_adapter() {
   put_adapter(adapter, out_);
 }
 
-// One loss may be several trainers': what is told of a trainer that has no reference decides. The rule "preference":
-//   loss         the leaf of the loss, or of a list of them
-//   methods      a method, or none for the loss of the next token, with the losses that are its
-//   usual        the method where the reference alone is told of
-//   precomputed  the leaf that tells whether the reference's answers are there already
+// Several trainers may share a loss; leaves of a trainer without a reference decide between them. The rule
+// "preference":
+//   loss         the leaf of the loss, or of a list of losses
+//   methods      the losses of each method, or of no method for next-token prediction
+//   usual        the method if only the reference is given
+//   precomputed  the leaf that is true if the reference's outputs are precomputed
 //   alone        leaves of a trainer without a reference, which is forecast as "alone_method"
 void RecipeReader::read_preference() {
   const auto rule = recipe_.rules->find("preference");
@@ -135,9 +136,9 @@ void RecipeReader::read_preference() {
     }
     where = place(path);
     if (!known) {
-      out_.warn_of(path, where, fmt::format("{}; give --preference METHOD for one that is", shown_value(first)));
+      out_.warn_of(path, where, fmt::format("{}; give --preference METHOD for a supported one", shown_value(first)));
     } else if (several && told->size() > 1) {
-      out_.warn_of(path, where, fmt::format("of several losses the first, {}, is forecast", loss));
+      out_.warn_of(path, where, fmt::format("only the first loss, {}, is forecast", loss));
     }
   }
   for (const nlohmann::json& key : rule->at("alone")) {
@@ -149,20 +150,20 @@ void RecipeReader::read_preference() {
   const std::string precomputed = rule->at("precomputed").get<std::string>();
   const nlohmann::json* there = part(precomputed);
   if (there != nullptr && !there->is_boolean()) {
-    fail(precomputed, fmt::format("{} is no boolean", shown_value(*there)), "expected true or false");
+    fail(precomputed, fmt::format("{} must be a boolean", shown_value(*there)), "expected true or false");
   }
   const bool without_pass = there != nullptr && *there == true;
   if (without_pass && method.empty() && part(path) == nullptr) {
     method = rule->at("usual").get<std::string>();
     where = place(precomputed);
-    out_.notes.push_back(fmt::format("{} is absent: {}, {}'s default", place(path), method, recipe_.program));
+    out_.notes.push_back(fmt::format("{} is absent: uses {}, the default of {}", place(path), method, recipe_.program));
   }
   if (!method.empty()) out_.put("training.preference.method", method, where);
   const bool learns = !method.empty() || context_.has("training.preference.method");
   if (without_pass && learns) out_.put("training.preference.reference", false, place(precomputed));
 }
 
-// Samples of several lengths: packed in sequences where the key "packed" says so.
+// Samples of varying length: packed into sequences if the key "packed" says so.
 void RecipeReader::read_packing() {
   const auto keys = recipe_.rules->find("packing");
   if (keys == recipe_.rules->end()) return;

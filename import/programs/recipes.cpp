@@ -1,5 +1,5 @@
-// Training recipes in YAML and TOML whose keys mean one thing each: the tables of import/keys that have a "recipe" tell
-// how a file is recognised, and the job's field that each key becomes. A further program is one more table.
+// Training recipes in YAML and TOML whose keys map one to one. The tables of import/keys with a "recipe" define how a
+// file is recognised and the field of the job that each key becomes. Another program needs only another table.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ void collect(const nlohmann::json& values, const std::string& prefix, const KeyT
   }
 }
 
-// "a|b" is in the file when either key is.
+// "a|b" matches if the file has either key.
 bool has_any_of(const nlohmann::json& values, const std::string& alternatives) {
   std::istringstream stream(alternatives);
   for (std::string path; std::getline(stream, path, '|');) {
@@ -116,7 +116,7 @@ const nlohmann::json* RecipeReader::rule(const char* group, const std::string& p
 
 void RecipeReader::put_all(const nlohmann::json& fields, const std::string& path) {
   for (const auto& item : fields.items()) {
-    // Activations and optimizer are offloaded by a key each: one does not take back the other.
+    // Activations and optimizer have a key each for offloading; one must not undo the other.
     const bool offloads = item.key() == "layout.offload" && out_.has(item.key());
     const bool both = offloads && out_.job["layout"]["offload"] != item.value();
     out_.put(item.key(), both ? nlohmann::json("all") : item.value(), place(path));
@@ -131,8 +131,8 @@ void RecipeReader::read_choice(const std::string& path, const nlohmann::json& va
     fail(path, fmt::format("{} is not modelled", shown_value(value)), choices_help(word, names));
   }
   if (choice->is_string()) {
-    fail(path, fmt::format("{} stands for {}, not modelled", shown_value(value), choice->get<std::string>()),
-         "transformers of attention and of dense or expert layers are forecast");
+    fail(path, fmt::format("{} requires {} (not modelled)", shown_value(value), choice->get<std::string>()),
+         "flopcast forecasts transformers with attention and dense or expert layers");
   }
   put_all(*choice, path);
 }
@@ -146,13 +146,13 @@ void RecipeReader::read_named(const std::string& path, const nlohmann::json& val
     if (known.contains("warning"))
       out_.warnings.push_back(fmt::format("{}: {}", place(path), known.at("warning").get<std::string>()));
     if (known.at("fields").empty()) return;
-    out_.notes.push_back(fmt::format("{}: {} is taken for what its name says", place(path), shown_value(value)));
+    out_.notes.push_back(fmt::format("{}: {} is interpreted by its name", place(path), shown_value(value)));
     return;
   }
   out_.warn_of(path, place(path), rule.at("otherwise").get<std::string>());
 }
 
-// False when no rule is about it.
+// Returns false if no rule covers the leaf.
 bool RecipeReader::read_leaf(const std::string& path, const nlohmann::json& value) {
   if (rule("worked_out", path) != nullptr) return true;
   const nlohmann::json* words = rule("refused_words", path);
@@ -160,8 +160,8 @@ bool RecipeReader::read_leaf(const std::string& path, const nlohmann::json& valu
     const std::string text = lower_case(dumped(value));
     for (const auto& item : words->items()) {
       if (text.find(item.key()) == std::string::npos) continue;
-      fail(path, fmt::format("{} stands for {}, not modelled", shown_value(value), item.value().get<std::string>()),
-           "transformers of attention and of dense or expert layers are forecast");
+      fail(path, fmt::format("{} requires {} (not modelled)", shown_value(value), item.value().get<std::string>()),
+           "flopcast forecasts transformers with attention and dense or expert layers");
     }
     return true;
   }
@@ -169,13 +169,14 @@ bool RecipeReader::read_leaf(const std::string& path, const nlohmann::json& valu
     read_choice(path, value, *choices);
     return true;
   }
-  // The first word that is in the value, a list or the path of a file.
+  // The first known word in the value, which is a list or the path of a file.
   if (const nlohmann::json* named = rule("named", path)) {
     read_named(path, value, *named);
     return true;
   }
   if (const nlohmann::json* field = rule("negated", path)) {
-    if (!value.is_boolean()) fail(path, fmt::format("{} is no boolean", shown_value(value)), "expected true or false");
+    if (!value.is_boolean())
+      fail(path, fmt::format("{} must be a boolean", shown_value(value)), "expected true or false");
     out_.put(field->get<std::string>(), !value.get<bool>(), place(path));
     return true;
   }
@@ -193,19 +194,19 @@ bool RecipeReader::read_leaf(const std::string& path, const nlohmann::json& valu
   if (name == "@deepspeed") {
     const bool found = value.is_string() && put_deepspeed_file(value.get<std::string>(), file_, context_, out_);
     if (!found)
-      out_.warn_of(path, place(path), "the file is not here: ZeRO and offloading are left to --zero, --offload");
+      out_.warn_of(path, place(path), "the file was not found: give ZeRO and offloading as --zero and --offload");
     return true;
   }
   const bool fits = value.is_boolean() || (value.is_number() && value.get<double>() >= 0.0);
   if (!fits)
-    fail(path, fmt::format("{} is neither a number nor a boolean", shown_value(value)), "give --" + name + " instead");
-  // A pipeline of 0 stages is none.
+    fail(path, fmt::format("{} must be a number or a boolean", shown_value(value)), "give --" + name + " instead");
+  // A pipeline of 0 stages means no pipeline.
   const bool is_axis = value.is_number_integer() && value == 0 && name.starts_with("layout.") && name != "layout.zero";
   out_.put(name, is_axis ? nlohmann::json(1) : value, place(path));
   return true;
 }
 
-// Fields that are on when any of several numbers is above zero.
+// Fields that are enabled if any of several numbers is above zero.
 void RecipeReader::read_any() {
   const auto group = recipe_.rules->find("any");
   if (group == recipe_.rules->end()) return;
@@ -222,16 +223,16 @@ void RecipeReader::read_any() {
   }
 }
 
-// A value as a word in small letters, "" where the file has none.
+// A value as a lower-case word; "" if the file does not have it.
 std::string RecipeReader::word_at(const std::string& path) const {
   const nlohmann::json* value = leaf(path);
   return value == nullptr ? "" : lower_case(text_in(*value));
 }
 
-// 16 bits that are switched off leave fp32. The rule "full_precision":
+// Disabled 16-bit formats leave fp32. The rule "full_precision":
 //   off       the leaf that is false
-//   unless    leaves with the words that tell another format
-//   products  the leaf that is true where products are in tf32
+//   unless    leaves with the words that select another format
+//   products  the leaf that is true if products are in tf32
 void RecipeReader::read_full_precision() {
   const auto rule = recipe_.rules->find("full_precision");
   if (rule == recipe_.rules->end() || context_.has("training.precision")) return;
@@ -247,7 +248,7 @@ void RecipeReader::read_full_precision() {
   const bool is_tf32 = word_at(products) == "true";
   out_.put("training.precision", is_tf32 ? "tf32" : "fp32", place(is_tf32 ? products : off));
   out_.warnings.push_back(
-      fmt::format("{}: neither bf16 nor fp16 is on: {} is forecast; give --precision bf16 for another", place(off),
+      fmt::format("{}: neither bf16 nor fp16 is enabled: forecasts {}; to change it, give --precision bf16", place(off),
                   is_tf32 ? "tf32" : "fp32"));
 }
 
@@ -258,7 +259,7 @@ int RecipeReader::whole_leaf(const std::string& path, int otherwise) const {
   return fits ? value->get<int>() : otherwise;
 }
 
-// GPT-NeoX shares the width that it is told among the matrices of a gated MLP, so that there are as many parameters as
+// GPT-NeoX divides the given width among the matrices of a gated MLP, so that the number of parameters is the same as
 // without the gate: f -> ⌊2f/3⌋/2, rounded up to a multiple (megatron/model/transformer.py, ParallelMLP).
 void RecipeReader::read_shared_width() {
   const auto keys = recipe_.rules->find("shared_width");
@@ -278,14 +279,14 @@ void RecipeReader::read_shared_width() {
   out_.put("model.ffn", width, place(given ? told : "hidden_size"));
 }
 
-// Ranks that share the weights, and copies of them all.
+// Ranks that share the weights, and copies of all of them.
 void RecipeReader::read_shards() {
   const auto keys = recipe_.rules->find("shard_sizes");
   if (keys == recipe_.rules->end()) return;
   const std::string shards = keys->at("shards").get<std::string>();
   const std::string replicas = keys->at("replicas").get<std::string>();
   const int sharded = whole_leaf(shards, 1);
-  // Replicas of whole weights, where all that is not replicated is sharded unless told so.
+  // Replicas of whole weights, in a program that otherwise shards everything not replicated.
   const bool copies = sharded == 1 && leaf(shards) != nullptr && *leaf(shards) == 1;
   if (copies && whole_leaf(replicas, 1) > 1) out_.put("layout.data_parallel", "ddp", place(replicas));
   const bool asked = out_.has("layout.zero") || context_.has("layout.zero") || context_.has("layout.data_parallel");
@@ -293,13 +294,13 @@ void RecipeReader::read_shards() {
     const std::string unsaid = keys->at("unsaid").get<std::string>();
     out_.put("layout.data_parallel", unsaid, file_);
     if (leaf(shards) == nullptr) {
-      out_.notes.push_back(fmt::format("{}: layout.data_parallel is {}, {}'s where there are several GPUs", file_,
+      out_.notes.push_back(fmt::format("{}: layout.data_parallel is {}, the default of {} on several GPUs", file_,
                                        unsaid, recipe_.program));
     }
     if (sharded == 1 && whole_leaf(replicas, 1) > 1) {
       out_.warnings.push_back(
-          fmt::format("{}: over how many GPUs each of {} copies is cut is not told: all are cut over "
-                      "all; give --layout.data_parallel hsdp --layout.shards N",
+          fmt::format("{}: shard size of the {} replicas not specified; assuming full sharding; "
+                      "give --layout.data_parallel hsdp --layout.shards N",
                       place(replicas), whole_leaf(replicas, 1)));
     }
   }
@@ -311,7 +312,7 @@ void RecipeReader::read_shards() {
   }
 }
 
-// The first of several keys that the file has; its path is that of the last one where none is there.
+// The first of several keys that the file has; `path` is that of the last one if it has none.
 const nlohmann::json* RecipeReader::first_leaf(const nlohmann::json& paths, std::string& path) const {
   for (const nlohmann::json& each : paths) {
     path = each.get<std::string>();
@@ -335,7 +336,7 @@ void RecipeReader::read_named_model() {
   const auto model = models.find(name);
   if (model == models.end()) {
     const std::vector<std::string> names = keys_in(models);
-    fail(path, fmt::format("the sizes of \"{}\" are not known", name),
+    fail(path, fmt::format("the sizes of \"{}\" are unknown", name),
          choices_help(name, names) + "; or give --model NAME, or --model config.json");
   }
   if (model->is_object()) {
@@ -344,20 +345,22 @@ void RecipeReader::read_named_model() {
     out_.put("model", *model, place(path));
   }
   out_.notes.push_back(fmt::format("{}: {} is {}", place(path), name,
-                                   model->is_string() ? "the catalogue's " + model->get<std::string>()
-                                                      : "of the sizes that " + recipe_.program + " has for it"));
+                                   model->is_string() ? model->get<std::string>() + " from the catalogue"
+                                                      : "modelled with the sizes that " + recipe_.program + " defines"));
 }
 
-// The sequences of a replica's step: one microbatch, or the pipeline's.
+// The sequences in a replica's step: one microbatch, or those of the pipeline.
 void RecipeReader::read_replica_batch() {
   const auto keys = recipe_.rules->find("replica_batch");
   if (keys == recipe_.rules->end()) return;
   std::string path;
   const nlohmann::json* told = first_leaf(keys->at("sequences"), path);
   const int sequences = told == nullptr ? keys->at("usual").get<int>() : whole_leaf(path, 0);
-  if (sequences == 0) fail(path, fmt::format("{} is no number of sequences", shown_value(*told)), "expected 1 or more");
+  if (sequences == 0)
+    fail(path, fmt::format("{} is not a number of sequences", shown_value(*told)), "expected 1 or more");
   if (told == nullptr)
-    out_.notes.push_back(fmt::format("{} is absent: {}, {}'s default", place(path), sequences, recipe_.program));
+    out_.notes.push_back(
+        fmt::format("{} is absent: uses {}, the default of {}", place(path), sequences, recipe_.program));
   const int stages = out_.has("layout.pp") ? out_.whole("layout.pp") : 1;
   const std::string number = keys->at("microbatches").get<std::string>();
   const std::string size = keys->at("microbatch").get<std::string>();
@@ -366,7 +369,7 @@ void RecipeReader::read_replica_batch() {
                            : by_number ? whole_leaf(number, stages)
                                        : std::max(1, sequences / whole_leaf(size, 1));
   if (sequences % microbatches != 0 || (!by_number && stages > 1 && sequences % whole_leaf(size, 1) != 0)) {
-    fail(by_number ? number : size, fmt::format("{} sequences do not split into such microbatches", sequences),
+    fail(by_number ? number : size, fmt::format("{} sequences do not divide into such microbatches", sequences),
          "give a divisor, or --mbs N");
   }
   out_.put("layout.micro_batch_size", sequences / microbatches, place(path));
@@ -378,7 +381,7 @@ void RecipeReader::read_replica_batch() {
   }
 }
 
-// Shards of a replica's weights, -1 for as many as there are ranks left, and replicas of all shards.
+// Shards of a replica's weights (-1 for all remaining ranks), and replicas of all shards.
 void RecipeReader::read_replica_sizes() {
   const auto keys = recipe_.rules->find("replica_sizes");
   if (keys == recipe_.rules->end()) return;
@@ -390,11 +393,11 @@ void RecipeReader::read_replica_sizes() {
   const int shards = rest ? 0 : whole_leaf(shards_at, 0);
   const int replicas = whole_leaf(replicas_at, 1);
   if (!rest && shards == 0)
-    fail(shards_at, fmt::format("{} is no number of shards", shown_value(*told)), "valid: -1, or 1 or more");
+    fail(shards_at, fmt::format("{} is not a number of shards", shown_value(*told)), "valid: -1, or 1 or more");
   if (shards != 1) out_.put("layout.data_parallel", replicas > 1 ? "hsdp" : "fsdp", place(shards_at));
   if (replicas > 1 && rest && !context_.has("layout.shards")) {
-    fail(shards_at, "takes the ranks that are left over, which the file does not tell",
-         fmt::format("give --layout.shards N, the GPUs over {} · tp · cp · pp", replicas));
+    fail(shards_at, "uses the remaining ranks, whose number the file does not give",
+         fmt::format("give --layout.shards N, the number of GPUs divided by {} · tp · cp · pp", replicas));
   }
   if (replicas > 1 && shards > 1) out_.put("layout.shards", shards, place(shards_at));
   if (!rest && shards <= std::numeric_limits<int>::max() / replicas)
@@ -413,7 +416,7 @@ void RecipeReader::read_replica_sizes() {
   }
 }
 
-// Attention and MLP side by side, with one norm where they share it.
+// Attention and MLP in parallel, with one norm if they share it.
 void RecipeReader::read_block() {
   const auto keys = recipe_.rules->find("parallel_block");
   if (keys == recipe_.rules->end()) return;
@@ -425,7 +428,7 @@ void RecipeReader::read_block() {
   if (is_on("parallel")) out_.put("model.block", is_on("one_norm") ? "parallel_one_norm" : "parallel", where);
 }
 
-// Selective recomputation "by operator", or a number N: of every N-th layer, whole.
+// Selective recomputation "by operator", or a number N: full recomputation of every N-th layer.
 void RecipeReader::read_layer_choice() {
   const auto keys = recipe_.rules->find("recompute_choice");
   if (keys == recipe_.rules->end()) return;
@@ -435,7 +438,7 @@ void RecipeReader::read_layer_choice() {
   if (choice == nullptr || *choice == keys->at("by_operator")) return;
   const auto every = parse_whole(text_in(*choice));
   if (!every || *every < 1 || *every > std::numeric_limits<int>::max()) {
-    fail(path, fmt::format("{} is neither op nor a number of layers", shown_value(*choice)), "such as \"op\" or \"2\"");
+    fail(path, fmt::format("{} must be op or a number of layers", shown_value(*choice)), "such as \"op\" or \"2\"");
   }
   if (mode == nullptr || *mode != keys->at("selective")) return;
   out_.put("layout.recompute", "full", place(path));
@@ -448,7 +451,7 @@ void RecipeReader::finish() {
     const std::string name = field.get<std::string>();
     if (out_.has(name) || out_.has("model") || context_.has(name) || context_.has("model")) continue;
     throw ConfigError(
-        {name, fmt::format("{} does not tell it", file_), file_, fmt::format("give --{} or --model NAME", name)});
+        {name, fmt::format("{} does not set it", file_), file_, fmt::format("give --{} or --model NAME", name)});
   }
   const bool batch = out_.has("layout.global_batch_size") || context_.has("layout.global_batch_size");
   if (batch && out_.has("layout.accumulation")) {
@@ -457,7 +460,7 @@ void RecipeReader::finish() {
   }
   if (!batch && !out_.has("layout.accumulation") && out_.has("layout.micro_batch_size")) {
     out_.put("layout.accumulation", 1, out_.places.at("layout.micro_batch_size"));
-    out_.notes.push_back(fmt::format("{}: no accumulation is given: one microbatch per replica", file_));
+    out_.notes.push_back(fmt::format("{}: no accumulation is given: uses one microbatch per replica", file_));
   }
 }
 
@@ -472,7 +475,7 @@ ImportedJob RecipeReader::read() {
   read_packing();
   read_preference();
   KeyJudge judge(table_, out_);
-  // Those that a later one overrules go before.
+  // Leaves that later ones override are processed first.
   std::vector<std::pair<std::string, JsonValue>> ordered(leaves_.begin(), leaves_.end());
   const nlohmann::json first = recipe_.rules->value("first", nlohmann::json::array());
   std::stable_partition(ordered.begin(), ordered.end(), [&first](const auto& leaf) {
@@ -521,7 +524,7 @@ bool is_recipe(const ForeignFile& file) {
   if (file.is_object()) return recipe_of(file.values()) != nullptr;
   if (file.syntax() == ForeignFile::Syntax::kToml) return true;
   if (file.syntax() != ForeignFile::Syntax::kYaml) return false;
-  // Told by lines that begin with the last steps of the keys, without parsing: read_recipe looks again.
+  // Recognised by lines that begin with the last part of the keys, without parsing; read_recipe checks again.
   const std::string text = "\n" + std::string(file.text());
   return std::any_of(recipes().begin(), recipes().end(), [&](const Recipe& recipe) {
     const nlohmann::json& needed = recipe.rules->at("detect");
@@ -551,7 +554,7 @@ ImportedJob read_recipe(const ForeignFile& file, const ImportContext& context) {
   const Recipe* recipe = recipe_of(values);
   if (recipe == nullptr) {
     throw ConfigError(
-        {"", fmt::format("{} is no recipe that flopcast knows", file.name()), file.name(), readable_formats()});
+        {"", fmt::format("{} is not a recipe that flopcast knows", file.name()), file.name(), readable_formats()});
   }
   return RecipeReader(*recipe, values, file.name(), context).read();
 }

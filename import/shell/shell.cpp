@@ -20,7 +20,7 @@ namespace flopcast {
 
 namespace {
 
-// {1..4} and {8..2..2} as words of their own.
+// Expands {1..4} and {8..2..2} into separate words.
 std::vector<ShellWord> with_ranges(const std::vector<ShellWord>& words) {
   std::vector<ShellWord> all;
   for (const ShellWord& word : words) {
@@ -67,20 +67,20 @@ std::string shown(const ShellCommand& words) {
 }
 
 ShellScript ShellParser::parse() {
-  // A loop whose end is the script's is read again.
+  // If the script ends inside a loop, the loop is read again.
   do {
     while (!done()) read_word_piece();
     end_command();
   } while (!done());
   if (!branchings_.empty() && branchings_.back().reads_condition) {
     const ShellBranching& open = branchings_.back();
-    fail(open.kind == ShellBranching::Kind::kIf ? "an if has no then" : "a case has no esac", open.line);
+    fail(open.kind == ShellBranching::Kind::kIf ? "an if lacks its then" : "a case lacks its esac", open.line);
   }
   for (const auto& [name, variable] : variables_) script_.variables[name] = variable.words;
   return std::move(script_);
 }
 
-// The innermost branch that may or may not run.
+// The innermost branch whose condition cannot be decided.
 const ShellBranching* ShellParser::undecided() const {
   if (doubt_.line > 0) return &doubt_;
   for (auto each = branchings_.rbegin(); each != branchings_.rend(); ++each) {
@@ -105,7 +105,7 @@ void ShellParser::begin_branch(ShellBranching& branching, std::optional<bool> ho
   branching.taken = branching.taken || holds.value_or(false);
 }
 
-// At the parenthesis that ends the patterns of a branch.
+// Called at the parenthesis that ends the patterns of a branch.
 void ShellParser::begin_case_branch() {
   ShellBranching& branching = branchings_.back();
   std::optional<bool> any = false;
@@ -129,9 +129,8 @@ std::optional<bool> ShellParser::decide(const ShellCommand& condition, int line)
   if (!holds || is_dead()) return holds;
   for (const std::string& name : empty) {
     const bool is_argument = name.size() > 1 && std::isdigit(static_cast<unsigned char>(name[1])) != 0;
-    script_.warnings.push_back(
-        fmt::format("{}:{}: {} is not set: the condition is decided as if it were empty; give it {}", file_, line, name,
-                    is_argument ? "after --" : "by --env NAME=VALUE"));
+    script_.warnings.push_back(fmt::format("{}:{}: {} is not set: treated as empty in the condition; give it {}", file_,
+                                           line, name, is_argument ? "after --" : "with --env NAME=VALUE"));
   }
   return holds;
 }
@@ -142,15 +141,15 @@ void ShellParser::tell_undecided(const std::string& name, const ShellVariable& v
   const auto before = variables_.find(name);
   const int line = value.words.empty() ? line_ : value.words.front().line;
   if (append_to_it) {
-    script_.notes.push_back(fmt::format("{}:{}: {} gets {} as if the condition of line {} held", file_, line, name,
-                                        shown(value.words), branching->line));
+    script_.notes.push_back(fmt::format("{}:{}: {} gets {}, assuming that the condition in line {} holds", file_, line,
+                                        name, shown(value.words), branching->line));
     return;
   }
   if (before == variables_.end() || shown(before->second.words) == shown(value.words)) return;
   const int line_before = before->second.words.empty() ? branching->line : before->second.words.front().line;
   script_.warnings.push_back(
-      fmt::format("{}:{}: {} is \"{}\" here and \"{}\" in line {}; the condition of line {} cannot be decided, the "
-                  "later one is taken",
+      fmt::format("{}:{}: {} is \"{}\" here and \"{}\" in line {}; the condition in line {} cannot be decided, so the "
+                  "later one is used",
                   file_, line, name, shown(value.words), shown(before->second.words), line_before, branching->line));
 }
 
@@ -185,7 +184,7 @@ void ShellParser::end_word() {
   if (first || subject) end_command();
 }
 
-// Words that open, part or close an if or a case, and those of conditions; false for all others.
+// Handles words that open, divide or close an if or a case, and those of conditions; returns false for all others.
 bool ShellParser::read_branching(ShellCommand& command, const std::string& by) {
   ShellBranching* inner = branchings_.empty() ? nullptr : &branchings_.back();
   const std::string first = command.empty() ? "" : command.front().text;
@@ -281,7 +280,7 @@ bool ShellParser::read_branching(ShellCommand& command, const std::string& by) {
   return true;
 }
 
-// { … } or ( … ), which runs or not as a command would.
+// { … } or ( … ), executed under the same conditions as a command.
 void ShellParser::begin_group(ShellBranching::Kind kind, int line) {
   ShellBranching group;
   group.kind = kind;
@@ -304,7 +303,7 @@ void ShellParser::end_group(const std::string& by) {
   join(status_, group.runs ? 0 : group.line, by);
 }
 
-// At a parenthesis that begins a command; what is assigned inside of it ends with it.
+// Called at a parenthesis that begins a command; assignments inside end with it.
 bool ShellParser::begin_subshell() {
   constexpr std::ptrdiff_t kDeepest = 16;
   const ShellBranching* inner = branchings_.empty() ? nullptr : &branchings_.back();
@@ -318,7 +317,7 @@ bool ShellParser::begin_subshell() {
   return true;
 }
 
-// break and continue, of so many loops.
+// break and continue, for the given number of loops.
 void ShellParser::leave_loops(const ShellCommand& command) {
   long loops = command.size() > 1 ? std::strtol(command[1].text.c_str(), nullptr, 10) : 1;
   for (auto each = branchings_.rbegin(); each != branchings_.rend() && loops > 0; ++each) {
@@ -353,7 +352,7 @@ void ShellParser::begin_loop(const ShellCommand& command, const std::string& by)
   branchings_.push_back(std::move(loop));
 }
 
-// At `do`.
+// Called at `do`.
 void ShellParser::judge_loop_condition(ShellBranching& branching) {
   if (branching.is_while) {
     begin_branch(branching, decide(branching.condition, branching.line));
@@ -377,7 +376,7 @@ std::optional<bool> ShellParser::counts_on(const ShellBranching& loop) const {
   return value ? std::optional<bool>(*value != 0) : std::nullopt;
 }
 
-// At `done`: goes back while there is another round.
+// Called at `done`; returns to the start of the loop if there is another round.
 bool ShellParser::end_loop() {
   constexpr int kMostRounds = 500;
   ShellBranching& loop = branchings_.back();
@@ -405,13 +404,13 @@ bool ShellParser::end_loop() {
   return true;
 }
 
-// "[ … ] && NAME=… || NAME=…" outside of an if; the first words of the command are assigned.
+// "[ … ] && NAME=… || NAME=…" outside an if; the first `assigned` words of the command are assignments.
 void ShellParser::judge_short_circuit(const ShellCommand& command, std::size_t assigned, const std::string& by) {
   const bool array = std::exchange(read_array_, false);
   const bool arithmetic = std::exchange(read_arithmetic_, false);
   const bool redirects = by == "<" || by == ">";
   if (redirected_) {
-    // Where output goes, "/dev/null" or "&1", is part of the command before.
+    // Targets of redirections, "/dev/null" or "&1", belong to the previous command.
     if (redirects || (command.empty() && by == "&")) return;
     const auto [status, doubt] = *std::exchange(redirected_, std::nullopt);
     return join(status, doubt, by);
@@ -432,26 +431,26 @@ void ShellParser::judge_short_circuit(const ShellCommand& command, std::size_t a
   if (first == "true" || first == "false" || first == ":") return join((first != "false") == (at % 2 == 0), 0, by);
   if (first == "[" || first == "[[" || first == "test") {
     if (!redirects) return join(judges ? decide(command, line) : std::nullopt, line, by);
-    // The number of what is redirected, 2>, stands behind the test; a > inside of one does not end it.
+    // The number of a redirection, 2>, follows the test; a > inside a test does not end it.
     ShellCommand test = command;
     if (test.back().text == "1" || test.back().text == "2") test.pop_back();
     const bool whole = first == "test" || test.back().text == "]" || test.back().text == "]]";
     redirected_.emplace(whole ? decide(test, line) : std::nullopt, line);
     return;
   }
-  // What an assignment takes from a command may fail with it.
+  // An assignment from a command may fail with that command.
   const bool assigns_all = at == 0 && assigned == command.size();
   const bool succeeds = assigns_all && (declares(first) || std::none_of(command.begin(), command.end(), substitutes));
   join(succeeds ? std::optional<bool>(true) : std::nullopt, 0, by);
 }
 
-// What && or || after a command makes of the next one. A status that is not known leaves that one in doubt where
-// `doubt` is a line, and lets it run otherwise.
+// Applies && or || after a command to the next one. If the status is unknown, the next command runs; it is in doubt if
+// `doubt` is a line.
 void ShellParser::join(std::optional<bool> status, int doubt, const std::string& by) {
   const bool goes_on = by == "|" || by == "<" || by == ">";
   if (skips_next_ && goes_on) return;
   const bool judges = by == "&&" || by == "||";
-  if (skips_next_) status = status_;  // as before what does not run
+  if (skips_next_) status = status_;  // a skipped command keeps the previous status
   if (doubt_.line > 0) {
     status.reset();
     doubt = doubt_.line;
@@ -463,7 +462,7 @@ void ShellParser::join(std::optional<bool> status, int doubt, const std::string&
 
 void ShellParser::end_command(const std::string& by) {
   end_word();
-  if (in_array_) return;  // inside ( … ) a line end only separates words
+  if (in_array_) return;  // inside ( … ) line ends only separate words
   if (std::exchange(closes_subshell_, false)) {
     end_group(command_.empty() ? by : ";");
     if (command_.empty()) return;

@@ -1,4 +1,4 @@
-// What commands do while a script is read: source, eval, sh -c, set, shift, functions, and #SBATCH.
+// Commands that affect reading a script: source, eval, sh -c, set, shift, functions, and #SBATCH.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ bool takes_script(const std::string& text) {
          std::all_of(text.begin() + 1, text.end(), [](unsigned char c) { return std::islower(c) != 0; });
 }
 
-// $0, $1 …, what the environment says.
+// Sets $0, $1 … and the variables of the environment.
 void ShellParser::start() {
   script_.files = {file_};
   for (const auto& [name, value] : input_.environment) variables_[name] = {{{value, 0}}};
@@ -87,7 +87,7 @@ void ShellParser::tell_batch(const ShellCommand& command) {
   }
 }
 
-// A script inside a word, after sh -c; what stands before it, such as srun and its flags, counts for its commands too.
+// Reads the script in the word after sh -c; a prefix such as srun and its flags also applies to its commands.
 void ShellParser::run_nested(const ShellCommand& prefix, const std::string& text, int line) {
   if (depth_ >= kDeepestScripts) fail("sh -c is nested too deeply", line);
   ShellParser nested = nested_in(text, line);
@@ -115,7 +115,7 @@ void ShellParser::take_over(ShellParser& nested, const ShellCommand& prefix) {
   script_.not_found.insert(script_.not_found.end(), inside.not_found.begin(), inside.not_found.end());
 }
 
-// source FILE: beside the script, or where its path says.
+// source FILE: relative to the script, or as its path says.
 void ShellParser::follow(const ShellCommand& command) {
   const std::string& path = command[1].text;
   const std::size_t unset = path.rfind(kUnset);
@@ -151,7 +151,7 @@ void ShellParser::follow(const ShellCommand& command) {
   variables_["BASH_SOURCE"] = {{{file_, 0}}};
 }
 
-// A function's body, with the words after its name as $1, $2 …; what it declares local ends with it.
+// Calls a function: $1, $2 … are the words after its name; its local variables end with it.
 void ShellParser::call(ShellFunction function, const ShellCommand& command) {
   if (depth_ >= kDeepestScripts) fail(fmt::format("{} calls itself too deeply", command[0].text), command[0].line);
   const std::string body = std::move(function.body);

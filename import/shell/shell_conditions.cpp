@@ -59,7 +59,7 @@ class Arithmetic {
     return *asked != 0 ? yes : no;
   }
 
-  // && and || bind equally here: mixed without parentheses they are not decided.
+  // && and || have equal precedence here: mixed without parentheses they are not decided.
   ShellNumber logical(int depth) {
     ShellNumber left = compared(depth);
     std::string_view joint;
@@ -192,7 +192,7 @@ using Verdict = std::optional<bool>;
 constexpr const char* kNot = "!";
 
 Verdict compare_numbers(const std::string& left, const std::string& comparison, const std::string& right) {
-  // The shell complains of what is empty, and goes on as if the comparison failed.
+  // The shell reports an error for an empty operand and treats the comparison as false.
   if (left.empty() || right.empty()) return false;
   const auto no_names = [](const std::string&) { return std::string(); };
   const auto a = shell_arithmetic(left, no_names);
@@ -220,7 +220,7 @@ Verdict compare(std::vector<std::string> words, bool with_patterns, std::vector<
   if (words.size() == 1) return !words[0].empty();
   if (words.size() == 2 && words[0] == "-z") return words[1].empty();
   if (words.size() == 2 && words[0] == "-n") return !words[1].empty();
-  // An unquoted variable that is empty leaves no word.
+  // An unquoted empty variable produces no word.
   if (words.size() == 2 && (words[0] == "=" || words[0] == "==")) return words[1].empty();
   if (words.size() == 2 && words[0] == "!=") return !words[1].empty();
   if (words.size() != 3) return std::nullopt;
@@ -233,7 +233,7 @@ Verdict compare(std::vector<std::string> words, bool with_patterns, std::vector<
   return compare_numbers(words[0], sign, words[2]);
 }
 
-// One comparison; `bracket` is the bracket it stands in, which it may open and close.
+// One comparison; `bracket` is the bracket around it, which it may open and close.
 Verdict simple(std::vector<std::string> words, std::string& bracket, std::vector<std::string>* assumed_empty) {
   bool turned = false;
   const auto drop_not = [&] {
@@ -307,7 +307,7 @@ std::optional<bool> shell_matches(const std::string& text, const std::string& pa
 std::optional<bool> shell_condition(const ShellCommand& words, std::vector<std::string>* assumed_empty) {
   std::vector<std::string> part;
   std::string bracket;
-  std::string joint;  // between what was judged and the part at hand
+  std::string joint;  // the operator between the part already decided and the current one
   Verdict verdict;
   std::string only_joint;
   for (std::size_t index = 0; index <= words.size(); ++index) {
@@ -323,7 +323,7 @@ std::optional<bool> shell_condition(const ShellCommand& words, std::vector<std::
     verdict = joint.empty() ? judged : joint == "&&" ? Verdict(*verdict && *judged) : Verdict(*verdict || *judged);
     joint = text;
     if (text == ";") continue;
-    // && binds more strongly inside [[ ]] than outside.
+    // Inside [[ ]] && binds more strongly than ||.
     if (!only_joint.empty() && only_joint != text) return std::nullopt;
     only_joint = text;
   }

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kLongestExpansion = std::size_t{1} << 20;
 
-// seq LAST, seq FIRST LAST and seq FIRST STEP LAST, of whole numbers.
+// seq LAST, seq FIRST LAST and seq FIRST STEP LAST, for whole numbers.
 std::optional<std::string> counted(const ShellCommand& command) {
   constexpr std::size_t kMostWords = 4;
   constexpr std::size_t kMostDigits = 9;
@@ -47,7 +47,7 @@ bool is_name(std::string_view text) {
          std::all_of(text.begin(), text.end(), is_name_character);
 }
 
-// What an enclosing shell left unset, as it stands.
+// A mark of an enclosing script for an unset variable, copied unchanged.
 std::string ShellParser::marked() {
   std::string text(1, take());
   while (!done() && peek() != kUnset) text += take();
@@ -63,7 +63,7 @@ char ShellParser::take() {
 
 void ShellParser::fail(const std::string& problem, int line) const {
   throw ConfigError({"", problem, fmt::format("{}:{}", file_, line),
-                     "flopcast reads launch scripts as bash would; see whether bash -n takes it"});
+                     "flopcast reads launch scripts like bash; check whether bash -n accepts the file"});
 }
 
 void ShellParser::append(const std::string& text) {
@@ -80,7 +80,7 @@ void ShellParser::append_split(const std::string& text, int line, bool quoted) {
     return;
   }
   for (std::size_t begin = 0; begin < text.size();) {
-    // What is not set is one piece, blanks and all.
+    // An unset part is one piece, including its blanks.
     std::size_t end = begin;
     while (end < text.size() && text[end] != ' ' && text[end] != '\t' && text[end] != '\n') {
       end = text[end] == kUnset ? std::min(text.find(kUnset, end + 1), text.size() - 1) + 1 : end + 1;
@@ -95,7 +95,7 @@ void ShellParser::append_split(const std::string& text, int line, bool quoted) {
   }
 }
 
-// Inside NAME=…, where the shell splits nothing and an array becomes one word.
+// True inside NAME=…, where the shell does not split words and an array becomes one word.
 bool ShellParser::assigns() const {
   if (in_array_ || !in_word_) return false;
   const auto is_assignment = [](const std::string& text) {
@@ -119,7 +119,7 @@ void ShellParser::append_words(std::vector<ShellWord> words, bool quoted, bool o
   }
 }
 
-// ${NAME[@]} and "$@", and what may follow inside of the braces: + - :+ :- :from:count.
+// ${NAME[@]} and "$@", and what may follow inside the braces: + - :+ :- :from:count.
 void ShellParser::read_words(const std::string& name, const std::string& rest, bool quoted) {
   const std::size_t bracket = rest.find(']');
   const bool one_word = quoted && rest.find('*') < rest.find(']');
@@ -180,7 +180,7 @@ std::optional<std::string> shell_range(std::int64_t first, std::int64_t last, st
   return all;
 }
 
-// $'…', where \n and \t stand for what they do in C.
+// $'…', where \n and \t have their meaning in C.
 void ShellParser::read_escaped_quotes() {
   const int line = line_;
   take();
@@ -194,7 +194,7 @@ void ShellParser::read_escaped_quotes() {
     }
     append(std::string(1, character));
   }
-  if (done()) fail("a single quote is never closed", line);
+  if (done()) fail("a single quote is not closed", line);
   take();
 }
 
@@ -208,14 +208,14 @@ void ShellParser::expand(const std::string& name, bool quoted) {
   if (variable == variables_.end()) {
     const bool is_argument = std::isdigit(static_cast<unsigned char>(name[0])) != 0;
     script_.takes_arguments = script_.takes_arguments || (is_argument && !in_function_ && !is_dead());
-    // The shell leaves nothing where fewer arguments were given.
+    // Missing arguments expand to nothing in the shell.
     if (!is_argument || (input_.arguments.empty() && !in_function_)) mark_unset(name);
   } else if (!variable->second.words.empty()) {
     append_split(variable->second.words.front().text, variable->second.words.front().line, quoted);
   }
 }
 
-// The text up to the matching close, `levels` of which are open already; the closing characters are taken too.
+// Returns the text up to the matching `close`, given `levels` open ones, and consumes the closing characters.
 std::string ShellParser::until_closing(char open, char close, int levels) {
   const int line = line_;
   std::string inside;
@@ -225,7 +225,7 @@ std::string ShellParser::until_closing(char open, char close, int levels) {
     if (character == close && --levels == 0) return inside;
     inside += character;
   }
-  fail(fmt::format("\"{}\" is never closed", open), line);
+  fail(fmt::format("\"{}\" is not closed", open), line);
 }
 
 void ShellParser::read_braces(bool quoted) {
@@ -408,7 +408,7 @@ std::optional<std::string> ShellParser::substitute(const std::string& inside) co
   return std::nullopt;
 }
 
-// ((…)) as a command or a condition, and the head of for ((…; …; …)); false where neither can stand.
+// ((…)) as a command or a condition, and the head of for ((…; …; …)); returns false where neither is allowed.
 bool ShellParser::read_arithmetic_command() {
   static const std::vector<std::string> before = {"if", "elif", "while", "until", "!", "for"};
   const bool fits =
@@ -444,7 +444,7 @@ bool ShellParser::read_arithmetic_command() {
   return true;
 }
 
-// i=0, i++, i+=2.
+// Evaluates i=0, i++, i+=2.
 void ShellParser::calculate(const std::string& text) {
   const std::size_t begin = text.find_first_not_of(" \t");
   if (begin == std::string::npos) return;
@@ -462,7 +462,7 @@ void ShellParser::calculate(const std::string& text) {
   if (value) assign(name, {{{fmt::format("{}", *value), line_, file_index_}}}, false);
 }
 
-// Text as between double quotes, but with quotes around all of it taken off.
+// Expands text as inside double quotes, after removing quotes around all of it.
 std::string ShellParser::expanded(const std::string& text) const {
   constexpr int kDeepest = 8;
   if (depth_ >= kDeepest) return text;
@@ -498,7 +498,7 @@ ShellParser ShellParser::nested_in(std::string_view text, int line) const {
   return nested;
 }
 
-// What a script inside of another one begins with.
+// The state in which a nested script starts.
 void ShellParser::inherit(const ShellParser& from) {
   depth_ = from.depth_ + 1;
   expanded_ = from.expanded_;

@@ -15,12 +15,12 @@
 
 namespace flopcast {
 
-/// An array, or a plain variable as an array of one word that unquoted use splits.
+/// An array, or a plain variable as an array of one word, which is split where it is used unquoted.
 struct ShellVariable {
   std::vector<ShellWord> words;
 };
 
-/// What name() { … } holds.
+/// The body of name() { … }.
 struct ShellFunction {
   std::string body;
   std::string file;
@@ -28,7 +28,7 @@ struct ShellFunction {
   int file_index = 0;
 };
 
-/// An if, a case, a group or a loop that is not closed yet.
+/// An if, a case, a group or a loop that is still open.
 struct ShellBranching {
   enum class Kind { kIf, kCase, kGroup, kSubshell, kLoop };
   Kind kind = Kind::kIf;
@@ -38,32 +38,32 @@ struct ShellBranching {
   std::string subject;          // of a case
   bool taken = false;           // no later branch runs
   bool doubtful = false;        // an earlier branch may run
-  std::optional<bool> runs;     // the branch at hand
-  std::optional<bool> before;   // of a group: the status of what stands before it
-  // Of a loop: where it is read again from, and for which words.
+  std::optional<bool> runs;     // the current branch
+  std::optional<bool> before;   // for a group: the status of the command before it
+  // For a loop: where to read it again from, and the remaining words.
   std::size_t again_at = 0;
   int again_line = 0;
   std::string variable;
   std::vector<ShellWord> rest;
-  std::string holds;  // of for ((…; …; …)), and its step
+  std::string holds;  // condition of for ((…; …; …)), and its step
   std::string step;
   bool is_while = false;
-  bool continues = false;  // the rest of this round is left out
-  // Of a subshell: what it may not change.
+  bool continues = false;  // the rest of this round is skipped
+  // For a subshell: the variables that it must not change.
   std::shared_ptr<const std::map<std::string, ShellVariable>> variables;
-  std::string function;  // whose body the group is: read when it is called
+  std::string function;  // the function whose body the group is; read when it is called
 };
 
 bool is_name_character(char character);
 bool is_name(std::string_view text);
-/// -c, -lc, -ec: the flag after which a shell takes a script as its next word.
+/// True for -c, -lc, -ec: flags after which a shell takes a script as its next word.
 bool takes_script(const std::string& text);
-/// export, local, readonly and declare: words before assignments.
+/// True for export, local, readonly and declare, words before assignments.
 bool declares(const std::string& word);
 /// The beginning of a command, for a message.
 std::string shown(const ShellCommand& words);
 
-/// Reads a script from top to bottom: what words mean (shell_words.cpp, shell_expansion.cpp), then branches (shell.cpp)
+/// Reads a script from top to bottom: the meaning of words (shell_words.cpp, shell_expansion.cpp), branches (shell.cpp)
 /// and commands (shell_commands.cpp).
 class ShellParser {
  public:
@@ -146,7 +146,7 @@ class ShellParser {
   const std::string& file_;
   const ShellInput& input_;
   int file_index_ = 0;
-  std::size_t command_at_ = 0;  // where the command at hand begins
+  std::size_t command_at_ = 0;  // where the current command begins
   int command_line_ = 1;
   int loops_ = 0;  // rounds read so far
   std::size_t at_ = 0;
@@ -155,47 +155,48 @@ class ShellParser {
 
   std::map<std::string, ShellVariable> variables_;
   std::map<std::string, ShellFunction> functions_;
-  std::map<std::string, std::optional<ShellVariable>> locals_;  // of this function, as they were before it
+  std::map<std::string, std::optional<ShellVariable>>
+      locals_;  // local variables of this function, with their values outside it
   bool in_function_ = false;
-  std::string function_;  // name() was read, and { comes
+  std::string function_;  // name() was read, and { follows
   ShellWord word_;
   bool in_word_ = false;
   ShellCommand command_;
   bool in_array_ = false;
   ShellScript script_;
   std::vector<ShellBranching> branchings_;
-  std::optional<bool> status_;  // of the last command before && or ||
-  bool skips_next_ = false;     // the right side of && after what does not hold
-  ShellBranching doubt_;        // its line is that of a [ … ] before && that cannot be decided, else 0
-  bool read_array_ = false;     // in this command
-  // Status of a command whose redirections are still read, and the line of one that cannot be decided, else 0.
+  std::optional<bool> status_;  // status of the last command before && or ||
+  bool skips_next_ = false;     // right side of && after a false command
+  ShellBranching doubt_;        // its line is that of an undecidable [ … ] before &&, else 0
+  bool read_array_ = false;     // an array was read in this command
+  // Status of a command whose redirections are still being read, and its line if it cannot be decided, else 0.
   std::optional<std::pair<std::optional<bool>, int>> redirected_;
-  bool read_arithmetic_ = false;  // this command is (( … )), and what it tells
+  bool read_arithmetic_ = false;  // this command is (( … )), and its value
   std::optional<bool> arithmetic_holds_;
-  bool closes_subshell_ = false;  // its parenthesis was read, and what joins it to the next command comes
-  int depth_ = 0;                 // of sh -c "sh -c …"
+  bool closes_subshell_ =
+      false;       // its parenthesis was read, and the operator that joins it to the next command follows
+  int depth_ = 0;  // nesting depth of sh -c "sh -c …"
 };
 
-/// The value of the inside of $((…)): whole numbers, names, parentheses and C's arithmetic, comparing and logical
-/// operators. Nothing when it holds anything else, a name without a whole value, a division by zero, or numbers beyond
+/// The value of the inside of $((…)): whole numbers, names, parentheses and C's arithmetic, comparison and logical
+/// operators. Nothing if it contains anything else, a name without a whole value, a division by zero, or numbers beyond
 /// 10^15.
 std::optional<std::int64_t> shell_arithmetic(std::string_view text,
                                              const std::function<std::string(const std::string&)>& value_of);
 
-/// Whether the words between `if` and `then` hold, with their operators && || ; as words of their own. Understood: [ …
-/// ],
-/// [[ … ]] and test with = == != -eq -ne -lt -le -gt -ge -z -n and !, true and false, and (( … )). Nothing when it
-/// holds anything else, such as a command or a file test. What the script does not set counts as empty; such names that
-/// are compared with something are added to `assumed_empty`.
+/// True if the words between `if` and `then` hold; the operators && || ; are separate words. Supported: [ … ], [[ … ]]
+/// and test with = == != -eq -ne -lt -le -gt -ge -z -n and !, true and false, and (( … )). Nothing if there is anything
+/// else, such as a command or a file test. Unset variables count as empty; those that are compared with something are
+/// added to `assumed_empty`.
 std::optional<bool> shell_condition(const ShellCommand& words, std::vector<std::string>* assumed_empty = nullptr);
 
-/// The numbers from the first to the last, with blanks between; nothing where they do not end or are many.
+/// The numbers from the first to the last, separated by blanks; nothing if the range does not end or is too long.
 std::optional<std::string> shell_range(std::int64_t first, std::int64_t last, std::int64_t step);
 
-/// Whether a pattern of `case` or of [[ == ]] matches: * and ?. Nothing for [ … ] and for the output of commands.
+/// True if a pattern of `case` or of [[ == ]] with * and ? matches. Nothing for [ … ] and for the output of commands.
 std::optional<bool> shell_matches(const std::string& text, const std::string& pattern);
 
-/// The text with what variables nothing sets taken out; nothing when it holds the output of a command.
+/// The text without unset variables; nothing if it contains the output of a command.
 std::optional<std::string> without_unset(const std::string& text);
 
 }  // namespace flopcast

@@ -13,7 +13,7 @@ namespace flopcast {
 
 namespace {
 
-// <PATH TO THE CHECKPOINT>, which an example asks to be filled in: a value, and no files to read and write.
+// <PATH TO THE CHECKPOINT>, a placeholder to be filled in: a value, not a redirection.
 std::size_t placeholder_size(std::string_view text) {
   if (text.size() < 3 || std::isalpha(static_cast<unsigned char>(text[1])) == 0) return 0;
   const std::size_t end = text.find_first_of("<>\n\"'`$|;&()", 1);
@@ -25,13 +25,14 @@ std::size_t placeholder_size(std::string_view text) {
 
 }  // namespace
 
-// A backslash, blanks and the line's end: the shell would end the command there, which nobody who wrote it meant.
+// A backslash followed by blanks and the end of the line: the shell would end the command there, which is never
+// intended.
 bool ShellParser::continues_after_blanks() {
   std::size_t end = at_ + 1;
   while (end < text_.size() && (text_[end] == ' ' || text_[end] == '\t')) ++end;
   if (end == at_ + 1 || end >= text_.size() || text_[end] != '\n') return false;
   script_.warnings.push_back(fmt::format(
-      "{}:{}: blanks after the backslash end the command for a shell; it is read as if it went on", file_, line_));
+      "{}:{}: blanks after the backslash end the command in a shell; here it is read as if it continued", file_, line_));
   while (at_ < end) take();
   return true;
 }
@@ -47,7 +48,7 @@ void ShellParser::read_double_quotes() {
       take();
       append(" ");
     } else if (peek() == '\\' && peek(1) == '\n') {
-      // A script for sh -c keeps it, which tells its later lines where they are.
+      // A script for sh -c keeps the line break, so that the lines of its commands are known.
       const bool is_script = !command_.empty() && takes_script(command_.back().text);
       take();
       take();
@@ -63,7 +64,7 @@ void ShellParser::read_double_quotes() {
       append(std::string(1, take()));
     }
   }
-  if (done()) fail("a double quote is never closed", line);
+  if (done()) fail("a double quote is not closed", line);
   take();
 }
 
@@ -75,7 +76,7 @@ void ShellParser::read_back_ticks(bool quoted) {
     if (peek() == '\\' && at_ + 1 < text_.size()) take();
     inside += take();
   }
-  if (done()) fail("a back-tick is never closed", line);
+  if (done()) fail("a back-tick is not closed", line);
   take();
   const auto value = substitute(inside);
   if (value) return append_split(*value, line, quoted);
@@ -87,7 +88,7 @@ void ShellParser::read_single_quotes() {
   take();
   append("");
   while (!done() && peek() != '\'') append(std::string(1, take()));
-  if (done()) fail("a single quote is never closed", line);
+  if (done()) fail("a single quote is not closed", line);
   take();
 }
 
@@ -102,7 +103,7 @@ void ShellParser::read_array(std::string name) {
   in_array_ = true;
   take();
   while (!done() && peek() != ')') read_word_piece();
-  if (done()) fail(fmt::format("the array {} is never closed", name), line);
+  if (done()) fail(fmt::format("the array {} is not closed", name), line);
   take();
   end_word();
   ShellVariable value{std::move(command_)};
@@ -112,7 +113,7 @@ void ShellParser::read_array(std::string name) {
   read_array_ = true;
 }
 
-// "#SBATCH --nodes=16" tells as much as a command does.
+// "#SBATCH --nodes=16" carries as much information as a command.
 void ShellParser::read_comment() {
   const int line = line_;
   std::string comment;
@@ -127,7 +128,7 @@ void ShellParser::read_comment() {
   end_command();
 }
 
-// name (), where { is to follow; false for all other parentheses.
+// name (), to be followed by {; returns false for all other parentheses.
 bool ShellParser::read_function_head() {
   const std::size_t close = text_.find_first_not_of(" \t", at_ + 1);
   if (close == std::string_view::npos || text_[close] != ')') return false;
@@ -160,7 +161,7 @@ void ShellParser::read_word_piece() {
       take();
       return end_word();
     case '\n':
-      // Taken first: a loop may be read again from its beginning.
+      // Consumed first: a loop may be read again from its beginning.
       take();
       return end_command();
     case '#':
@@ -219,7 +220,7 @@ void ShellParser::read_word_piece() {
   }
 }
 
-// Skips the text of <<NAME, unless it holds flags: then it is a script that is written or run.
+// Skips the text of <<NAME, unless it contains flags: then it is a script that is written or run.
 void ShellParser::read_here_document() {
   std::size_t begin = at_ + 1;
   while (begin < text_.size() && std::string_view("-'\" ").find(text_[begin]) != std::string_view::npos) ++begin;
@@ -251,7 +252,7 @@ void ShellParser::read_here_document() {
   while (at_ < close) take();
 }
 
-// What a here-document writes with > PATH on its line.
+// Records the file that a here-document writes with > PATH on its line.
 void ShellParser::write_file(const std::string& redirection, std::string_view body, bool as_it_is) {
   const std::size_t sign = redirection.find('>');
   if (sign == std::string::npos || (depth_ > 0 && !in_function_) || (sign > 0 && redirection[sign - 1] == '2')) return;

@@ -65,8 +65,9 @@ TEST(Months, SimulateTellsTheRun) {
 TEST(Months, TablesTellTheRun) {
   const CommandResult result = run_flopcast(one_layout({"simulate", "--failures", "llama3"}));
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
-  for (const char* words : {"with failures", "goodput (time of steps / wall-clock time)", "lost to", "cause: faulty GPU",
-                            "change to the run", "a checkpoint in storage every", "are worth their cost"}) {
+  for (const char* words :
+       {"with failures", "goodput (time of steps / wall-clock time)", "lost to", "cause: faulty GPU",
+        "change to the run", "a checkpoint in storage every", "are worth their cost"}) {
     EXPECT_NE(result.standard_output.find(words), std::string::npos) << words;
   }
 }
@@ -178,12 +179,12 @@ TEST(Months, ALogOfInterruptionsIsCounted) {
     EXPECT_EQ(result.exit_code, 2) << text;
     return result.standard_error;
   };
-  EXPECT_NE(complaint("time,per\n1,gpu\n").find("names no column cause"), std::string::npos);
+  EXPECT_NE(complaint("time,per\n1,gpu\n").find("lacks a column cause"), std::string::npos);
   EXPECT_NE(complaint("cause,per\na,gpu\na,node\n").find("log.csv:3"), std::string::npos);
   EXPECT_NE(complaint("cause,per\na,gpus\n").find("did you mean gpu"), std::string::npos);
   EXPECT_NE(complaint("cause,count\na,-1\n").find("count"), std::string::npos);
   EXPECT_NE(complaint("cause\n\"a\n").find("quote"), std::string::npos);
-  EXPECT_NE(complaint("cause\n").find("holds no interruption"), std::string::npos);
+  EXPECT_NE(complaint("cause\n").find("does not contain any interruption"), std::string::npos);
   EXPECT_NE(complaint("cause\na,b\n").find("has 2 fields"), std::string::npos);
 }
 

@@ -79,7 +79,7 @@ TEST_F(Report, AResultOfAnotherVersionLosesItsTimelineWithANote) {
   write("jobless.json", result);
   reported = run({"report", "jobless.json", "-o", "r.html"});
   ASSERT_EQ(reported.exit_code, 0) << reported.standard_error;
-  EXPECT_NE(page("r.html").at("question").get<std::string>().find("does not tell its job"), std::string::npos);
+  EXPECT_NE(page("r.html").at("question").get<std::string>().find("does not contain its job"), std::string::npos);
 }
 
 TEST_F(Report, MalformedResultsAreLocated) {

@@ -91,7 +91,7 @@ TEST(HuggingFace, WindowsOfTheFamilies) {
   EXPECT_EQ(llama4["attention_chunk"], 256);
   EXPECT_EQ(llama4["windowed_layers"], 3);
   const ImportedJob unknown = import_text(small("llama", R"(, "sliding_window": 1024)"), "config.json");
-  EXPECT_TRUE(mentions(unknown.warnings, "config.json:/sliding_window: not modelled: which layers"));
+  EXPECT_TRUE(mentions(unknown.warnings, "config.json:/sliding_window: not modelled: the layers"));
 }
 
 TEST(HuggingFace, BlocksOfTheFamilies) {
@@ -135,7 +135,7 @@ TEST(HuggingFace, DeepSeekV3) {
   EXPECT_EQ(imported.job["model"]["mla"], json::parse(R"({"q_lora_rank": 24, "kv_lora_rank": 12,
     "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16})"));
   EXPECT_TRUE(
-      mentions(imported.warnings, "num_nextn_predict_layers: not modelled: the 1 layers that predict further tokens"));
+      mentions(imported.warnings, "num_nextn_predict_layers: not modelled: the 1 layers for multi-token prediction"));
 }
 
 TEST(HuggingFace, ALongReadingWindowIsNotTheTrainingLength) {
@@ -216,7 +216,7 @@ TEST(HuggingFace, WhatIsTheSameForAllLayersMayBeAList) {
 TEST(HuggingFace, OtherHeadsAndNarrowEmbeddingsAreTold) {
   const ImportedJob reward =
       import_text(small("llama", R"(, "architectures": ["LlamaForSequenceClassification"])"), "config.json");
-  EXPECT_TRUE(mentions(reward.warnings, "has a head of its own"));
+  EXPECT_TRUE(mentions(reward.warnings, "has a different head"));
   EXPECT_THROW(import_text(small("opt", R"(, "word_embed_proj_dim": 32)"), "config.json"), ConfigError);
 }
 
@@ -248,7 +248,7 @@ TEST(HuggingFace, ASlipInAnOptionalKeyIsAWarning) {
   std::string text = llama3_70b_config();
   text.replace(text.find("num_key_value_heads"), 19, "num_key_value_head");
   EXPECT_TRUE(mentions(import_text(text, "config.json").warnings,
-                       "config.json:/num_key_value_head: unknown, and left out; did you mean num_key_value_heads?"));
+                       "config.json:/num_key_value_head: unknown key, ignored; did you mean num_key_value_heads?"));
 }
 
 }  // namespace

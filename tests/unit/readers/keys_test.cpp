@@ -426,8 +426,8 @@ TEST(Keys, AnUnknownWordIsAWarningWithTheNearestOne) {
   base.values["quux"] = 3;
   const ImportedJob imported = import_text(text_of(base), base.file, {});
   EXPECT_EQ(imported.keys.unknown.size(), 2u);
-  EXPECT_TRUE(mentions(imported.warnings, "--num-layerz: unknown, and left out; did you mean num-layers?"));
-  EXPECT_TRUE(mentions(imported.warnings, "--quux: unknown, and left out"));
+  EXPECT_TRUE(mentions(imported.warnings, "--num-layerz: unknown key, ignored; did you mean num-layers?"));
+  EXPECT_TRUE(mentions(imported.warnings, "--quux: unknown key, ignored"));
   EXPECT_TRUE(mentions(imported.notes, "2 unknown"));
 }
 

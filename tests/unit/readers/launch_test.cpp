@@ -41,7 +41,7 @@ std::optional<LaunchFile> written(LaunchProgram program, const Job& job) {
     return write_launch(program, job);
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.diagnostic().field, "--emit");
-    EXPECT_NE(error.diagnostic().problem.find("cannot be told"), std::string::npos);
+    EXPECT_NE(error.diagnostic().problem.find("cannot express"), std::string::npos);
     return std::nullopt;
   }
 }
@@ -198,11 +198,10 @@ TEST(Launch, SaysWhatNoArgumentTells) {
       answer(job_of("llama3-8b", {{"tp", 2}}, {{"stack", "nemo"}, {"compile", true}}));
   ASSERT_TRUE(asked);
   const LaunchFile file = write_launch(LaunchProgram::kMegatron, asked->step.job);
-  EXPECT_NE(
-      std::find(
-          file.notes.begin(), file.notes.end(),
-          "no argument tells training.stack nemo, training.compile, training.reduce_dtype: read back, give it again"),
-      file.notes.end());
+  EXPECT_NE(std::find(file.notes.begin(), file.notes.end(),
+                      "no argument expresses training.stack nemo, training.compile, training.reduce_dtype: give it "
+                      "again when reading the file back"),
+            file.notes.end());
 }
 
 TEST(Launch, DeepSpeedReadsBackTheSameJob) {
@@ -240,16 +239,16 @@ TEST(Launch, NamesAllThatAProgramCannotDo) {
     return Diagnostic();
   };
   Diagnostic told = complaint(LaunchProgram::kMegatron, {{"pp", 4}, {"schedule", "zb-h1"}, {"compression", "8bit"}});
-  EXPECT_EQ(told.problem, "Megatron-LM cannot be told layout.compression 8bit, layout.schedule zb-h1");
+  EXPECT_EQ(told.problem, "Megatron-LM cannot express layout.compression 8bit, layout.schedule zb-h1");
   EXPECT_EQ(told.help, "give --layout.compression none; --schedules 1f1b,interleaved");
   told = complaint(LaunchProgram::kTorchrun, {{"pp", 4}, {"offload", "all"}});
-  EXPECT_EQ(told.problem, "Megatron-LM cannot be told layout.offload other than the optimizer's of ZeRO 1");
+  EXPECT_EQ(told.problem, "Megatron-LM cannot express layout.offload other than the optimizer's of ZeRO 1");
   told = complaint(LaunchProgram::kDeepSpeed, {{"pp", 2}, {"cp", 2}, {"tp", 2}, {"zero", 3}});
   EXPECT_EQ(told.problem,
-            "DeepSpeed's configuration cannot be told layout.pp 2 (its pipelines are cut in code), layout.cp 2 as a "
-            "ring, layout.tp beside ZeRO 3");
+            "DeepSpeed's configuration cannot express layout.pp 2 (pipelines are defined in code), layout.cp 2 as a "
+            "ring, layout.tp with ZeRO 3");
   told = complaint(LaunchProgram::kAccelerate, {{"tp", 2}, {"recompute", "full"}});
-  EXPECT_EQ(told.problem, "Accelerate's configuration cannot be told layout.tp 2, layout.recompute full without FSDP");
+  EXPECT_EQ(told.problem, "Accelerate's configuration cannot express layout.tp 2, layout.recompute full without FSDP");
 }
 
 }  // namespace

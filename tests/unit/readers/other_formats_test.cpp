@@ -18,13 +18,13 @@ TEST(DeepSpeed, Zero3) {
                "recompute": "full"},
     "training": {"precision": "bf16", "optimizer": "adam", "stack": "deepspeed", "overlap": {"gradients": true}}})"));
   EXPECT_EQ(imported.places.at("layout.zero"), "ds.json:/zero_optimization/stage");
-  EXPECT_TRUE(mentions(imported.notes, "\"auto\" counts as not set: train_batch_size"));
-  EXPECT_TRUE(mentions(imported.warnings, "/sub_group_size: not modelled: the optimizer is forecast as one pass"));
+  EXPECT_TRUE(mentions(imported.notes, "\"auto\" is treated as not set: train_batch_size"));
+  EXPECT_TRUE(mentions(imported.warnings, "/sub_group_size: not modelled: assumes one pass of the optimizer"));
   EXPECT_TRUE(mentions(imported.warnings, "/stage3_param_persistence_threshold: not modelled"));
   EXPECT_TRUE(mentions(imported.notes, "no effect on the forecast: zero_optimization/contiguous_gradients"));
-  EXPECT_TRUE(mentions(imported.notes, "ds.json: 23 keys: 16 read, 5 of no effect, 2 not modelled, 0 unknown"));
+  EXPECT_TRUE(mentions(imported.notes, "ds.json: 23 keys: 16 read, 5 without effect, 2 not modelled, 0 unknown"));
   EXPECT_TRUE(mentions(imported.notes, "no effect on the forecast: steps_per_print"));
-  EXPECT_TRUE(mentions(imported.notes, "/activation_checkpointing/partition_activations: no effect without"));
+  EXPECT_TRUE(mentions(imported.notes, "/activation_checkpointing/partition_activations: has no effect without"));
 }
 
 TEST(DeepSpeed, ThreeBatchNumbersTellTheReplicas) {
@@ -222,7 +222,7 @@ TEST(LlamaFactory, GaloreAndMuonAreFlagsOfTheirOwn) {
   const auto warns = [](const char* more) {
     const std::string text =
         R"({"model_name_or_path": "models/llama", "finetuning_type": "full", "cutoff_len": 2048, "bf16": true, )";
-    return mentions(llama_factory(text + more + "}").warnings, "galore is forecast with Adam's moments in full");
+    return mentions(llama_factory(text + more + "}").warnings, "galore is forecast with full-precision Adam moments");
   };
   EXPECT_FALSE(warns(R"("use_galore": true, "optim": "adamw_torch")"));
   EXPECT_TRUE(warns(R"("use_galore": true, "optim": "adamw_8bit")"));
@@ -273,12 +273,12 @@ TEST(LlamaFactory, DefaultsAreTold) {
   EXPECT_EQ(imported.job["training"]["sequence_length"], 2048);
   EXPECT_EQ(imported.job["training"]["precision"], "fp32");
   EXPECT_EQ(imported.job["layout"]["micro_batch_size"], 8);
-  EXPECT_TRUE(mentions(imported.notes, "is absent: lora"));
+  EXPECT_TRUE(mentions(imported.notes, "is absent: uses lora"));
   EXPECT_EQ(imported.job["training"]["finetune"],
             json::parse(R"({"method": "lora", "rank": 8, "alpha": 16.0, "targets": ["all"]})"));
-  EXPECT_TRUE(mentions(imported.warnings, "fp32 is forecast"));
-  EXPECT_TRUE(mentions(imported.notes, "cutoff_len is absent: 2048"));
-  EXPECT_TRUE(mentions(imported.notes, "per_device_train_batch_size is absent: 8"));
+  EXPECT_TRUE(mentions(imported.warnings, "forecasts fp32"));
+  EXPECT_TRUE(mentions(imported.notes, "cutoff_len is absent: uses 2048"));
+  EXPECT_TRUE(mentions(imported.notes, "per_device_train_batch_size is absent: uses 8"));
 }
 
 TEST(LlamaFactory, AdaptersAndFrozenLayers) {
@@ -401,7 +401,8 @@ TEST(Recipes, SixteenBitsThatAreOffLeaveFp32) {
   };
   const auto precision = [](const ImportedJob& imported) { return imported.job["training"].value("precision", ""); };
   EXPECT_EQ(precision(trl({{"bf16", false}})), "fp32");
-  EXPECT_TRUE(mentions(trl({{"bf16", false}}).warnings, "t.yaml:/bf16: neither bf16 nor fp16 is on: fp32 is forecast"));
+  EXPECT_TRUE(
+      mentions(trl({{"bf16", false}}).warnings, "t.yaml:/bf16: neither bf16 nor fp16 is enabled: forecasts fp32"));
   EXPECT_EQ(precision(trl({{"bf16", false}, {"fp16", true}})), "fp16");
   EXPECT_EQ(precision(trl({{"bf16", false}, {"dtype", "bfloat16"}})), "bf16");
   EXPECT_EQ(precision(trl({{"fp16", false}})), "bf16");
@@ -459,7 +460,7 @@ TEST(Recipes, LossesOfTrlByItsTrainers) {
   EXPECT_EQ(preference({{"precompute_ref_log_probs", true}}), json::parse(R"({"method": "dpo", "reference": false})"));
   const ImportedJob several = of({{"loss_type", {"ipo", "sft"}}});
   EXPECT_EQ(several.job["training"]["preference"]["method"], "dpo");
-  EXPECT_TRUE(mentions(several.warnings, "t.yaml:/loss_type: not modelled: of several losses the first, ipo"));
+  EXPECT_TRUE(mentions(several.warnings, "t.yaml:/loss_type: not modelled: only the first loss, ipo"));
   const ImportedJob other = of({{"loss_type", "dapo"}});
   EXPECT_FALSE(other.job["training"].contains("preference"));
   EXPECT_TRUE(mentions(other.warnings, "t.yaml:/loss_type: not modelled: \"dapo\""));
@@ -739,7 +740,7 @@ TEST(Formats, AreToldApart) {
 
 TEST(Formats, AVocabularyIsNoJob) {
   EXPECT_NE(import_complaint(R"({"model": 17, "a": 1, "the": 2, "of": 3, "layer": 4})", "vocab.json")
-                .problem.find("holds no job"),
+                .problem.find("does not contain a job"),
             std::string::npos);
 }
 
