@@ -35,7 +35,7 @@ struct ImportOptions {
 LoadedJob load_job(const std::vector<std::string>& names, const std::vector<FlagValue>& flags, const Files& files,
                    const ImportOptions& options = {});
 
-/// Refuses a cluster whose size a launch script gives but whose devices nothing names.
+/// Refuses a cluster whose size comes from a launch script but whose devices are not named.
 void require_named_cluster(const LoadedJob& loaded);
 
 /// If training.profile is a path, replaces it with the device profile in that file, and records in `origins` which keys

@@ -101,7 +101,8 @@ std::vector<FreedAxis> freed_axes() {
   return axes;
 }
 
-// Finds the smallest cluster larger than those tried, up to eight times the largest; nothing if none answers.
+// Finds the smallest cluster larger than those tried, up to eight times the largest; nothing if none has a valid
+// layout.
 std::optional<PlannedLayout> on_more_nodes(const Job& job, const SearchSpace& space, const PlanOptions& options,
                                            const ParallelFor& parallel_for) {
   if (job.cluster.uneven() || options.nodes.empty()) return std::nullopt;

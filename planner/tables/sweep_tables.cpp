@@ -235,7 +235,7 @@ Table partition_table(const PartitionAnswer& answer) {
     table.rows.push_back(std::move(row));
   }
   if (answer.bottleneck > 0) {
-    table.notes.push_back(answer.in_seconds ? fmt::format("a {} every {:.3f} ms: {:.4g} a second", answer.work,
+    table.notes.push_back(answer.in_seconds ? fmt::format("a {} every {:.3f} ms: {:.4g} per second", answer.work,
                                                           answer.bottleneck * 1e3, 1.0 / answer.bottleneck)
                                             : fmt::format("a {} every {:.10g}", answer.work, answer.bottleneck));
   }

@@ -225,8 +225,8 @@ std::string unit_of(const std::string& time) {
 
 std::string answer_line(const Result& result) {
   const MemoryResult& memory = result.memory;
-  std::string text = rounded(result.iteration.time_s, 3) + " s a step";
-  if (result.iteration.time_s < 1.0) text = time_in_seconds(result.iteration.time_s) + " a step";
+  std::string text = rounded(result.iteration.time_s, 3) + " s per step";
+  if (result.iteration.time_s < 1.0) text = time_in_seconds(result.iteration.time_s) + " per step";
   if (result.interval) text += " " + plus_minus(*result.interval) + if_stalled(*result.interval);
   if (result.run) {
     const std::string low = time_in_days(result.run->days.p5 * kSecondsADay);

@@ -164,7 +164,7 @@ TEST_F(Report, PlansSweepsMemoryAndErrorsArePagesToo) {
     EXPECT_TRUE(data.at("views")[place].contains("timeline"));
   }
   EXPECT_NE(data.at("figures")[0].at("svg").get<std::string>().find("on the front"), std::string::npos);
-  EXPECT_NE(data.at("answer").get<std::string>().find("s a step"), std::string::npos);
+  EXPECT_NE(data.at("answer").get<std::string>().find("s per step"), std::string::npos);
   EXPECT_NE(data.at("command").get<std::string>().find("flopcast plan --model gpt3-6.7b"), std::string::npos);
 
   const std::string job = (project_folder() / "examples" / "gpt3-175b-64-gpus" / "job.json").string();
