@@ -10,8 +10,8 @@
 
 namespace flopcast {
 
-/// The names of an enum's values as job files and outputs spell them, in the order of the enumerators. Declared beside
-/// the enum:
+/// Names of an enum's values as spelled in job files and outputs, in the order of the enumerators. Declared next to the
+/// enum:
 ///   template <>
 ///   struct EnumNames<Norm> {
 ///     static constexpr std::string_view kNames[] = {"layernorm", "rmsnorm"};
@@ -24,7 +24,7 @@ constexpr std::string_view name_of(Enum value) {
   return EnumNames<Enum>::kNames[static_cast<std::size_t>(value)];
 }
 
-/// Nothing where no value has that name.
+/// Returns nothing if no value has that name.
 template <class Enum>
 constexpr std::optional<Enum> parse(std::string_view name) {
   const auto& names = EnumNames<Enum>::kNames;
@@ -33,7 +33,7 @@ constexpr std::optional<Enum> parse(std::string_view name) {
   return static_cast<Enum>(found - std::begin(names));
 }
 
-/// All names, for lists and messages.
+/// All names, for help texts and messages.
 template <class Enum>
 const std::vector<std::string>& names_of() {
   static const std::vector<std::string> names(std::begin(EnumNames<Enum>::kNames), std::end(EnumNames<Enum>::kNames));

@@ -16,21 +16,22 @@ namespace flopcast {
 
 struct CostLaws;
 
-/// The question: what is trained, on what, laid out how.
+/// The input of every forecast: model, hardware and layout.
 struct Job {
   Transformer model;
-  /// When present, the model is these measured layers, and `model` holds no more than its name and their number.
+  /// If present, these measured layers replace the model, and `model` holds only its name and number of layers.
   std::optional<LayerProfile> profile;
   Cluster cluster;
   Layout layout;
   Training training;
-  std::optional<Failures> failures;  ///< of a run of months; absent: nothing is asked about them
-  /// The name of a device profile that tells nothing but messages: a job that sends none makes no use of it.
+  std::optional<Failures> failures;  ///< failures during a run of months; absent: not modelled
+  /// Name of a device profile that contains only message timings; a job that sends no messages does not use it.
   std::string profile_of_messages;
-  std::vector<std::string> assumptions;  ///< defaults that mattered, one sentence each
-  std::vector<std::string> warnings;     ///< of the files it came from: what is not modelled, or refused elsewhere
-  std::shared_ptr<const CostLaws> laws;  ///< of one's own, model/cost/compute.hpp; null: ours
-  Origins origins;                       ///< for errors that only show once a schedule is chosen
+  std::vector<std::string> assumptions;  ///< defaults that affect the result, one sentence each
+  std::vector<std::string>
+      warnings;  ///< about the input files: settings that are not modelled, or that other software rejects
+  std::shared_ptr<const CostLaws> laws;  ///< user-defined cost model, model/cost/compute.hpp; null: built in
+  Origins origins;                       ///< for errors that only appear once a schedule is chosen
 };
 
 }  // namespace flopcast

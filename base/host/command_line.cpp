@@ -22,7 +22,7 @@
 
 namespace flopcast {
 
-// Help in the order people read: what it is, how it is called, examples, flags by topic, the command's own first.
+// Orders help the way people read it: description, usage, examples, then flags by topic, the command's own first.
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter(std::string usage, std::string examples, std::string command, int width)
@@ -40,7 +40,7 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_option_opts(const CLI::Option* option) const override {
     return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
   }
-  // The flag, and beside it what it does, in lines of its own column.
+  // The flag, followed by its description wrapped within a column of its own.
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     const std::string flag =
         "  " + make_option_name(option, is_positional) + (is_positional ? "" : make_option_opts(option));
@@ -87,10 +87,10 @@ class HelpFormatter : public CLI::Formatter {
   std::string usage_;
   std::string examples_;
   std::string command_;
-  int width_;  // 0: as wide as it is
+  int width_;  // 0: unlimited
 };
 
-// A file to be written, by its flag. Parser holds it, which therefore has linkage.
+// An output file and the flag that names it. Has external linkage because Parser contains it.
 struct OutputOfFlag {
   std::string flag;
   const std::optional<std::string>* file;
@@ -98,8 +98,8 @@ struct OutputOfFlag {
 };
 
 struct CommandLine::Parser {
-  // What takes one value, or is true when it stands alone: --tp 8, --sp, --sp=false. Or, with `values`, what takes one
-  // value each time.
+  // A flag that takes one value, or is true when given without one: --tp 8, --sp, --sp=false. With `values` set, it
+  // takes one value per occurrence.
   struct Flag {
     std::string listed_names;
     std::vector<std::string> names;
@@ -120,18 +120,18 @@ struct CommandLine::Parser {
 
   Streams streams;
   CLI::App app;
-  std::string name;  // with the program's
+  std::string name;  // including the program's name
   std::string group = "Options";
   std::string typed;
-  std::deque<Flag> flags;                    // the parser keeps references to their texts
-  std::vector<std::string>* rest = nullptr;  // what follows a bare --
+  std::deque<Flag> flags;                    // stable addresses: the parser keeps references to their texts
+  std::vector<std::string>* rest = nullptr;  // the words after a bare --
   std::vector<OutputOfFlag> outputs;
   std::shared_ptr<HelpFormatter> help;
 };
 
 namespace {
 
-// A flag given again overrules itself.
+// A repeated flag overrides its earlier values.
 void last_wins(CLI::Option* option) {
   option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
@@ -149,7 +149,7 @@ std::vector<std::string> known_flags(const CLI::App& app) {
   return flags;
 }
 
-// "--batch-size" is a part of --micro-batch-size and --global-batch-size.
+// Completes a suffix: "--batch-size" matches --micro-batch-size and --global-batch-size.
 std::vector<std::string> flags_that_end_with(const std::string& flag, const std::vector<std::string>& known) {
   constexpr std::size_t kShortest = 6;
   std::vector<std::string> longer;
@@ -160,7 +160,7 @@ std::vector<std::string> flags_that_end_with(const std::string& flag, const std:
   return longer;
 }
 
-// "--fp8-atention" is near the last word of --training.fp8_attention.
+// Compares with the last component of dotted flags: "--fp8-atention" is near --training.fp8_attention.
 std::vector<std::string> flags_with_last_word_near(const std::string& flag, const std::vector<std::string>& known) {
   std::multimap<std::string, std::string> paths;
   for (const std::string& one : known) {
@@ -181,7 +181,7 @@ std::vector<std::string> flags_with_last_word_near(const std::string& flag, cons
   return near;
 }
 
-// A flag without its value.
+// Reports a flag without its value.
 [[noreturn]] void refuse_count(CLI::App& app, const CLI::ArgumentMismatch& error, const std::string& command) {
   const std::string what = error.what();
   const std::string flag = what.substr(0, what.find(':'));
@@ -196,7 +196,7 @@ bool is_switch_name(const std::string& text, const auto& flags) {
   });
 }
 
-// A flag whose value is missing: nothing follows, nothing stands behind its '=', or the next flag does.
+// Rejects flags without a value: nothing follows the flag or its '=', or the next word is another flag.
 void require_values(const std::vector<std::string>& arguments, const auto& flags, const std::string& command) {
   const auto named = [&flags](const std::string& text) {
     return std::find_if(flags.begin(), flags.end(), [&text](const auto& known) {
@@ -209,15 +209,15 @@ void require_values(const std::vector<std::string>& arguments, const auto& flags
     const std::string name = empty ? argument.substr(0, argument.size() - 1) : argument;
     const auto known = named(name);
     if (known == flags.end() || (known->is_switch && !empty)) continue;
-    if (known->is_switch) refuse(name, "needs a value behind the =, or none", command, "valid: true, false");
+    if (known->is_switch) refuse(name, "needs a value after '=', or no '='", command, "valid: true, false");
     const bool has_next = at + 1 < arguments.size();
     const bool is_last = !has_next || named(arguments[at + 1].substr(0, arguments[at + 1].find('='))) != flags.end();
     if (empty || is_last) refuse(name, fmt::format("needs a value, {}", known->value_name), command, "");
-    if (!empty) ++at;  // what follows is its value
+    if (!empty) ++at;  // the next argument is its value
   }
 }
 
-// `--sp false` means `--sp=false`; any other word after a switch is not its value.
+// `--sp false` means `--sp=false`; any other word after a switch is a separate argument.
 std::vector<std::string> join_switch_values(const std::vector<std::string>& arguments, const auto& flags) {
   std::vector<std::string> joined;
   for (const std::string& argument : arguments) {
@@ -243,8 +243,8 @@ CommandLine::CommandLine(const Streams& streams, const std::string& name, const 
   parser_->app.description(description);
   parser_->help = std::make_shared<HelpFormatter>(usage, lines, parser_->name, table_style(streams).width);
   parser_->app.formatter(parser_->help);
-  parser_->app.set_help_flag("--help,-h", "print this and exit");
-  parser_->app.set_help_all_flag("--help-all", "print every key of a job, too");
+  parser_->app.set_help_flag("--help,-h", "print this help and exit");
+  parser_->app.set_help_all_flag("--help-all", "also print every key of a job");
   parser_->app.allow_extras();
 }
 
@@ -288,8 +288,8 @@ void CommandLine::Parser::give_to_app(Flag& flag) {
   last_wins(flag.option->group(flag.group));
 }
 
-// The library compares every flag that it is given with all others: of four hundred it gets those that were typed,
-// unless a word is none of them, which takes all to judge or to list.
+// CLI11 compares every registered flag with all others, which is slow for several hundred. Only the typed flags are
+// registered, unless a word matches none of them; then all are needed to report or list it.
 void CommandLine::Parser::give_to_app_for(const std::vector<std::string>& arguments) {
   std::map<std::string, Flag*, std::less<>> by_name;
   for (Flag& flag : flags) {
@@ -343,7 +343,7 @@ void CommandLine::add_output(const std::string& names, std::optional<std::string
 void CommandLine::add_flag(const std::string& names, bool& target, const std::string& help) {
   const auto read = [&target, flag = split(names).front()](const std::string& text) {
     if (text != "true" && text != "false")
-      throw ConfigError({flag, fmt::format("{} is neither true nor false", quote(text)), "", "valid: true, false"});
+      throw ConfigError({flag, fmt::format("{} must be true or false", quote(text)), "", "valid: true, false"});
     target = text == "true";
   };
   parser_->add(names, true, "", help, parser_->group, read);
@@ -356,14 +356,14 @@ void CommandLine::add_rest(std::vector<std::string>& target) {
 void CommandLine::add_callback(const std::string& name, bool takes_value, const std::string& value_name,
                                const std::string& help, bool listed,
                                const std::function<void(const std::string&)>& callback) {
-  // The text after --name= is judged by who knows the key, like every other value.
+  // The owner of the key validates the text after --name=, like every other value.
   parser_->add(name, !takes_value, value_name, help, listed ? parser_->group : "", callback);
 }
 
 namespace {
 
-// A file that is read and written at once would be lost: of all that was typed, the outputs' own names aside, nothing
-// may be the file of an output.
+// Writing a file that is also read would destroy the input. Apart from the output's own argument, no argument may name
+// an output file.
 void refuse_input_as_output(const std::vector<std::string>& arguments, const std::vector<OutputOfFlag>& outputs) {
   for (const auto& [flag, file, dash] : outputs) {
     std::error_code ignored;
@@ -375,19 +375,20 @@ void refuse_input_as_output(const std::vector<std::string>& arguments, const std
       named += !name.empty() && std::filesystem::is_regular_file(name, ignored) && is_one_file(name, **file) ? 1 : 0;
     }
     if (named < 2) continue;
-    throw ConfigError({flag, fmt::format("{} is read as well, and would be lost", quote(**file)), flag,
-                       "give each a file of its own"});
+    throw ConfigError({flag, fmt::format("{} is also an input and would be overwritten", quote(**file)), flag,
+                       "use a different output file"});
   }
 }
 
-// Before anything is computed or written: of several outputs none is written where another one cannot be.
+// Checks all outputs before anything is computed or written, so that one bad output prevents partial results.
 void require_writable_outputs(const std::vector<OutputOfFlag>& outputs) {
   for (const auto& [flag, file, dash] : outputs) {
     if (!*file || (**file == kStandardInput && dash == Dash::kIsStandardOutput)) continue;
     if (**file == kStandardInput) {
-      throw ConfigError({flag, "- is standard output, where the answer goes", flag, "give a file, or /dev/stdout"});
+      throw ConfigError(
+          {flag, "- is standard output, which already receives the result", flag, "give a file name, or /dev/stdout"});
     }
-    if ((*file)->empty()) throw ConfigError({flag, "the file's name is empty", flag, "give a file"});
+    if ((*file)->empty()) throw ConfigError({flag, "the file's name is empty", flag, "give a file name"});
     require_writable(**file);
   }
 }
@@ -432,7 +433,7 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
   } catch (const CLI::ParseError& error) {
     refuse("", error.what(), command, "");
   }
-  // In the order in which they were typed, so that of two names of one key the last wins.
+  // Callbacks run in typed order, so that of two names for one key the last wins.
   const std::vector<CLI::Option*>& order = app.parse_order();
   for (auto place = order.begin(); place != order.end(); ++place) {
     if (std::find(place + 1, order.end(), *place) != order.end()) continue;
@@ -445,8 +446,8 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
       const auto& [flag, file, dash] = parser_->outputs[a];
       const auto& [other, same, other_dash] = parser_->outputs[b];
       if (!*file || !*same || !is_one_file(**file, **same)) continue;
-      throw ConfigError(
-          {flag, fmt::format("{} is the file of {} too", quote(**file), other), flag, "give each a file of its own"});
+      throw ConfigError({flag, fmt::format("{} is also the output of {}", quote(**file), other), flag,
+                         "use a different file for each"});
     }
   }
   refuse_input_as_output(arguments, parser_->outputs);

@@ -11,15 +11,16 @@
 
 namespace flopcast {
 
-/// As the last argument: instead of running, print the words that may come next, one a line. For shell completion.
+/// As the last argument: prints the words that may come next, one per line, instead of running. Used by shell
+/// completion.
 inline constexpr const char* kListFlags = "--list-flags";
 
-/// The flags of one command. A thin wrapper, so that the parser library is compiled once and every complaint has our
-/// form.
+/// The flags of one command. A thin wrapper that compiles the parser library only once and gives every error the
+/// project's format.
 class CommandLine : public Form {
  public:
-  /// The command's name as it follows the program's, empty for a program without commands. `usage` follows "usage: "
-  /// and begins with the program; `examples` are shown below the description, one a line.
+  /// `name` is the command's name after the program's; empty for a program without commands. `usage` follows "usage: "
+  /// and begins with the program; `examples` appear below the description, one per line.
   CommandLine(const Streams& streams, const std::string& name, const std::string& usage, const std::string& description,
               const std::vector<std::string>& examples);
   ~CommandLine() override;
@@ -33,8 +34,8 @@ class CommandLine : public Form {
                   const std::string& help) override;
   void add_option(const std::string& names, std::vector<std::string>& target, const std::string& value_name,
                   const std::string& help) override;
-  /// Two outputs that name one file are refused, as is one that is read as well, and one that cannot be written
-  /// (EnvironmentError); pipes and devices take several texts.
+  /// Rejects two outputs that name the same file, an output that is also read, and one that cannot be written
+  /// (EnvironmentError). Several outputs may share a pipe or device.
   void add_output(const std::string& names, std::optional<std::string>& target, const std::string& help,
                   Dash dash = Dash::kIsNoFile) override;
   void add_flag(const std::string& names, bool& target, const std::string& help) override;
@@ -43,16 +44,16 @@ class CommandLine : public Form {
                     bool listed, const std::function<void(const std::string&)>& callback) override;
 
   const std::string* input() const override { return streams().in; }
-  /// Where help goes, and what options write without a file.
+  /// The streams for help and for options that write to standard output.
   const Streams& streams() const;
 
-  /// What is to be shown instead of anything being done: the help, where it was asked for. Throws ConfigError on bad
-  /// usage.
+  /// Parses the arguments. Returns the text to show instead of running the command, such as the requested help. Throws
+  /// ConfigError on bad usage.
   std::optional<std::string> read(const std::vector<std::string>& arguments);
-  /// The same, printed: false when there was something to show.
+  /// Like read(), but prints the text; returns false if there was one.
   bool parse(const std::vector<std::string>& arguments);
 
-  /// What was read, as it can be pasted into a shell: "flopcast simulate 'my job.json' --tp 8".
+  /// The parsed command in a form that can be pasted into a shell: "flopcast simulate 'my job.json' --tp 8".
   const std::string& typed() const;
 
  private:

@@ -26,7 +26,7 @@ namespace flopcast {
 
 namespace {
 
-// Read piece by piece: devices and pipes have no size, and some never end.
+// Reads piece by piece: devices and pipes have no size, and some never end.
 std::string read_all(std::istream& stream, const std::string& path) {
   constexpr std::size_t kLargestFile = std::size_t{1} << 30;
   std::string text;
@@ -39,7 +39,7 @@ std::string read_all(std::istream& stream, const std::string& path) {
   return text;
 }
 
-// A command may read its file twice, and a pipe gives its text once.
+// Cached, because a command may read its file twice but a pipe delivers its text only once.
 const std::string& standard_input() {
   static const std::string text = read_all(std::cin, "standard input");
   return text;
@@ -55,18 +55,18 @@ std::string read_file(const std::string& path) {
   if (path == kStandardInput) return standard_input();
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
-  if (path.empty()) throw ConfigError({"", "the file's name is empty", "", "give a file"});
+  if (path.empty()) throw ConfigError({"", "the file's name is empty", "", "give a file name"});
   if (status.type() == std::filesystem::file_type::not_found) {
     throw ConfigError({"", fmt::format("{}: no such file", path), "", ""});
   }
   if (status.type() == std::filesystem::file_type::directory) {
-    throw ConfigError({"", fmt::format("{} is a directory", path), "", "give a file"});
+    throw ConfigError({"", fmt::format("{} is a directory", path), "", "give a file name"});
   }
   errno = 0;
   std::ifstream stream(path, std::ios::binary);
   if (!stream) throw ConfigError({"", fmt::format("{}: {}", path, std::strerror(errno)), "", ""});
   std::string text = read_all(stream, path);
-  // Spreadsheets begin text with a byte order mark, which is no part of it.
+  // Spreadsheets begin text files with a byte order mark, which is not content.
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (std::string_view(text).substr(0, kByteOrderMark.size()) == kByteOrderMark) text.erase(0, kByteOrderMark.size());
   return text;
@@ -74,8 +74,8 @@ std::string read_file(const std::string& path) {
 
 namespace {
 
-// "/dev/stdout" and its like name what this process has open, whatever that is: a file behind it is somebody else's,
-// and is written to from where it is, neither replaced nor begun again.
+// "/dev/stdout" and similar names refer to a descriptor open in this process. Even if it is a regular file, it belongs
+// to someone else: it is written from its current position, neither replaced nor truncated.
 std::optional<int> descriptor_named_by(std::string_view path) {
   if (path == "/dev/stdout") return STDOUT_FILENO;
   if (path == "/dev/stderr") return STDERR_FILENO;
@@ -89,7 +89,7 @@ std::optional<int> descriptor_named_by(std::string_view path) {
   return std::nullopt;
 }
 
-// The file that a path leads to through symbolic links, whether it is there or not.
+// The file that a path resolves to through symbolic links; it need not exist.
 std::filesystem::path target_of(const std::string& path) {
   constexpr int kMostLinks = 40;
   std::error_code code;
@@ -102,7 +102,7 @@ std::filesystem::path target_of(const std::string& path) {
   return code ? file : resolved;
 }
 
-// What the running command has read and cannot be told from its words: files that jobs and rows name.
+// Files that the running command has read because jobs or table rows name them; its arguments do not show them.
 struct Inputs {
   std::mutex mutex;
   std::set<std::string> paths;
@@ -117,7 +117,8 @@ void refuse_to_overwrite_input(const std::string& path) {
   const std::lock_guard lock(all.mutex);
   for (const std::string& read : all.paths) {
     if (!is_one_file(path, read)) continue;
-    throw ConfigError({"", fmt::format("{} is read as well, and would be lost", path), "", "give another file"});
+    throw ConfigError(
+        {"", fmt::format("{} is also an input and would be overwritten", path), "", "use a different output file"});
   }
 }
 
@@ -156,7 +157,7 @@ namespace {
 constexpr mode_t kNewFile = 0666;
 constexpr mode_t kAllModes = 07777;
 
-// It can only be asked by setting it.
+// The umask can only be read by setting it.
 mode_t umask_of_process() {
   static const mode_t mask = [] {
     const mode_t found = umask(0);
@@ -166,7 +167,7 @@ mode_t umask_of_process() {
   return mask;
 }
 
-// Why not all of it could be written, or nothing.
+// Returns the reason if not all of the text could be written, or nothing.
 std::optional<std::string> written(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = write(descriptor, text.data(), text.size());
@@ -185,7 +186,7 @@ std::string path_of_descriptor(int descriptor) {
   return fmt::format("/proc/self/fd/{}", descriptor);
 }
 
-// Linux alone has it, with /proc and on most file systems.
+// O_TMPFILE exists only on Linux, on most file systems, and naming the file later needs /proc.
 bool open_without_name(OutputTarget& target) {
 #ifdef O_TMPFILE
   target.descriptor = open(folder_of(target.file).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, S_IRUSR | S_IWUSR);
@@ -199,14 +200,15 @@ bool open_without_name(OutputTarget& target) {
   return false;
 }
 
-// The name is new and nobody's guess, so that no link waits under it; it is short whatever the file is called.
+// The temporary name is new and unpredictable, so that no symbolic link can be planted under it; its length does not
+// depend on the target's.
 bool open_beside(OutputTarget& target) {
   target.beside = (std::filesystem::path(target.file).parent_path() / ".flopcast-XXXXXX").string();
   target.descriptor = mkostemp(target.beside.data(), O_CLOEXEC);
   return target.descriptor >= 0;
 }
 
-// A name of its own first: a link takes no place of another file, renaming does.
+// Links under a temporary name first: a link cannot replace an existing file, a rename can.
 std::optional<std::string> give_name(OutputTarget& target) {
   constexpr int kMostTries = 100;
   std::random_device random;
@@ -221,7 +223,7 @@ std::optional<std::string> give_name(OutputTarget& target) {
   return std::strerror(errno);
 }
 
-// Gives the file its name, or removes it where there is a reason not to.
+// Gives the file its name, or removes it if there is a reason not to.
 std::optional<std::string> close_target(OutputTarget& target, std::optional<std::string> reason) {
   if (target.nameless && !reason) reason = give_name(target);
   if (close(target.descriptor) != 0 && !reason) reason = std::strerror(errno);
@@ -232,7 +234,7 @@ std::optional<std::string> close_target(OutputTarget& target, std::optional<std:
   return reason;
 }
 
-// How long a file takes to write: one that takes long should not have a name before.
+// How long writing takes. A slow output should have no name until it is complete.
 enum class Takes { kAMoment, kLong };
 
 std::optional<std::string> open_target(const std::string& path, Takes takes, OutputTarget& target) {
@@ -242,14 +244,14 @@ std::optional<std::string> open_target(const std::string& path, Takes takes, Out
     target.descriptor = fcntl(*descriptor, F_DUPFD_CLOEXEC, 0);
     return target.descriptor < 0 ? std::optional<std::string>(std::strerror(errno)) : std::nullopt;
   }
-  // Through a symbolic link the file itself is replaced, not the link.
+  // A symbolic link itself is kept; the file it points to is replaced.
   target.file = target_of(path).string();
   const auto status = std::filesystem::status(target.file, code);
   if (status.type() == std::filesystem::file_type::directory) return "it is a directory";
   const bool exists = std::filesystem::exists(status);
   if (exists && access(target.file.c_str(), W_OK) != 0) return std::strerror(errno);
   errno = 0;
-  // Pipes and devices (/dev/stdout, /dev/full) cannot be renamed over.
+  // A rename cannot replace pipes and devices (/dev/stdout, /dev/full).
   if (is_pipe_or_device(target.file)) {
     target.descriptor = open(target.file.c_str(), O_WRONLY | O_CLOEXEC);
     return target.descriptor < 0 ? std::optional<std::string>(std::strerror(errno)) : std::nullopt;
@@ -258,14 +260,14 @@ std::optional<std::string> open_target(const std::string& path, Takes takes, Out
   if (!opened) return std::strerror(errno);
   const mode_t mode = exists ? static_cast<mode_t>(status.permissions()) & kAllModes : kNewFile & ~umask_of_process();
   if (fchmod(target.descriptor, mode) == 0) return std::nullopt;
-  return close_target(target, "its mode cannot be set");
+  return close_target(target, "cannot set its mode");
 }
 
 [[noreturn]] void fail_to_write(const std::string& path, const std::string& reason) {
   throw EnvironmentError(fmt::format("cannot write {}: {}", path, reason));
 }
 
-// Whether somebody still reads what is written: a reader that has seen enough (head, less) is no failure of ours.
+// Returns false if the reader has closed the stream: a reader that has seen enough (head, less) is not an error.
 bool written_to_stream(std::FILE* stream, std::string_view text) {
   errno = 0;
   if (std::fwrite(text.data(), 1, text.size(), stream) == text.size() && std::fflush(stream) == 0) return true;
@@ -279,21 +281,22 @@ std::optional<std::string> try_write_file(const std::string& path, const std::st
   OutputTarget target;
   if (auto reason = open_target(path, Takes::kAMoment, target)) return reason;
   std::optional<std::string> reason = written(target.descriptor, text);
-  // A reader of a pipe who has seen enough is no failure of ours.
+  // A pipe's reader that has seen enough is not an error.
   if (reason && errno == EPIPE && target.beside.empty()) reason.reset();
   return close_target(target, std::move(reason));
 }
 
 void write_file(const std::string& path, const std::string& text) {
   if (path == kStandardInput) {
-    throw ConfigError({"", "- is standard output, where the answer goes", "", "give a file, or /dev/stdout"});
+    throw ConfigError(
+        {"", "- is standard output, which already receives the result", "", "give a file name, or /dev/stdout"});
   }
   refuse_to_overwrite_input(path);
   if (const auto reason = try_write_file(path, text)) fail_to_write(path, *reason);
 }
 
 void require_writable(const std::string& path) {
-  if (path.empty()) throw ConfigError({"", "the file's name is empty", "", "give a file"});
+  if (path.empty()) throw ConfigError({"", "the file's name is empty", "", "give a file name"});
   const auto fail = [&path](const std::string& reason) {
     throw EnvironmentError(fmt::format("cannot write {}: {}", path, reason));
   };
@@ -310,8 +313,8 @@ void require_writable(const std::string& path) {
   const bool exists = std::filesystem::exists(file, code);
   if (std::filesystem::is_directory(file, code)) fail("it is a directory");
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-  if (!std::filesystem::is_directory(folder, code)) fail(fmt::format("there is no folder {}", folder.string()));
-  // A file is written beside its target and renamed; pipes and devices are written in place.
+  if (!std::filesystem::is_directory(folder, code)) fail(fmt::format("folder {} does not exist", folder.string()));
+  // Regular files are written under a temporary name and renamed; pipes and devices are written in place.
   const bool in_place = exists && !std::filesystem::is_regular_file(file, code);
   if (!in_place && access(folder.c_str(), W_OK) != 0) fail(std::strerror(errno));
   if (exists && access(file.c_str(), W_OK) != 0) fail(std::strerror(errno));
@@ -320,7 +323,7 @@ void require_writable(const std::string& path) {
 void write_output(const Streams& streams, const std::string& path, const std::string& text) {
   std::string output = text;
   if (!output.empty() && output.back() != '\n') output += '\n';
-  // The name of standard input is that of standard output where something is written.
+  // For outputs, the name of standard input ("-") means standard output.
   if (!path.empty() && path != kStandardInput) {
     write_file(path, output);
     return;
@@ -343,7 +346,7 @@ void OutputPieces::flush() {
   if (target_.descriptor < 0) {
     reader_left_ = reader_left_ || !written_to_stream(streams_.out, buffer_);
   } else if (const auto reason = written(target_.descriptor, buffer_)) {
-    // In place it may be a pipe, whose reader may leave as that of standard output.
+    // Written in place, it may be a pipe whose reader can leave, as with standard output.
     if (!in_place || errno != EPIPE) fail_to_write(path_, *reason);
     reader_left_ = true;
   }
@@ -366,10 +369,10 @@ void OutputPieces::finish() {
 PrivateFolder::PrivateFolder() {
   std::error_code code;
   const std::filesystem::path parent = std::filesystem::temp_directory_path(code);
-  if (code) throw EnvironmentError("there is no folder for temporary files: set TMPDIR to one that can be written");
+  if (code) throw EnvironmentError("no folder for temporary files: set TMPDIR to a writable folder");
   path_ = (parent / "flopcast-XXXXXX").string();
   if (mkdtemp(path_.data()) == nullptr)
-    throw EnvironmentError(fmt::format("no folder can be made in {}: {}", parent.string(), std::strerror(errno)));
+    throw EnvironmentError(fmt::format("cannot create a folder in {}: {}", parent.string(), std::strerror(errno)));
 }
 
 PrivateFolder::~PrivateFolder() {

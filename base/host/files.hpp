@@ -8,49 +8,50 @@
 
 namespace flopcast {
 
-/// A file's name that stands for standard input, which is read once and kept.
+/// File name that means standard input, which is read once and cached.
 inline constexpr std::string_view kStandardInput = "-";
 
-/// The file's text. Throws ConfigError when it is missing, a directory or unreadable.
+/// Returns the file's text. Throws ConfigError if it is missing, a directory or unreadable.
 std::string read_file(const std::string& path);
-/// The same; standard input is that of `streams`.
+/// Like read_file, but takes standard input from `streams`.
 std::string read_input(const Streams& streams, const std::string& path);
 
-/// Writes beside the target and renames, so that a full disk leaves no half file and nobody ever reads one; pipes,
-/// devices and what this process has open (/dev/stdout, /dev/fd/3) are written in place. A new file has the mode that
-/// the umask leaves of 0666, one that was there keeps its own. Through a symbolic link the file is replaced that it
-/// names. Why it could not be done, or nothing.
+/// Writes a temporary file next to the target and renames it, so that neither a full disk nor a concurrent reader ever
+/// sees a partial file. Pipes, devices and descriptors open in this process (/dev/stdout, /dev/fd/3) are written in
+/// place. A new file gets mode 0666 minus the umask; an existing file keeps its mode. Through a symbolic link, the file
+/// it points to is replaced. Returns the reason for a failure, or nothing.
 std::optional<std::string> try_write_file(const std::string& path, const std::string& text);
-/// The same. Throws EnvironmentError.
+/// Like try_write_file, but throws EnvironmentError.
 void write_file(const std::string& path, const std::string& text);
-/// Throws what write_file would throw where the target's folder is missing or may not be written, before hours of work.
+/// Fails as write_file would if the target's folder is missing or not writable, so that errors appear before hours of
+/// work.
 void require_writable(const std::string& path);
-/// To the file, or to the output stream when there is none; a final newline is added.
+/// Writes to the file, or to the output stream if the path is empty; appends a final newline if there is none.
 void write_output(const Streams& streams, const std::string& path, const std::string& text);
 
-/// A file that is being written, without a name where the file system can, so that whoever is killed leaves nothing;
-/// else under a name of its own.
+/// A file that is being written. It has no name where the file system supports that, so that a killed process leaves
+/// nothing behind; otherwise it has a temporary name.
 struct OutputTarget {
-  std::string file;       ///< the name it is to have
-  std::string beside;     ///< the name it has; empty: none yet, or it is written in place
-  bool nameless = false;  ///< it gets a name when it is whole
+  std::string file;       ///< final name
+  std::string beside;     ///< temporary name; empty: none yet, or written in place
+  bool nameless = false;  ///< it gets its name only when complete
   int descriptor = -1;
 };
 
-/// An answer that is written piece by piece, since it is too large to be held; with the promises of write_file and
-/// write_output.
+/// A result too large to be held in memory, written piece by piece with the guarantees of write_file and write_output.
 class OutputPieces {
  public:
-  /// An empty path, or "-", is the output stream. Throws EnvironmentError.
+  /// An empty path or "-" means the output stream. Throws EnvironmentError.
   OutputPieces(const Streams& streams, const std::string& path);
   OutputPieces(const OutputPieces&) = delete;
   OutputPieces& operator=(const OutputPieces&) = delete;
-  /// Without finish() nothing is left of a file.
+  /// Discards the file unless finish() was called.
   ~OutputPieces();
 
-  /// False when nobody reads on (head, less): the rest need not be computed. Throws EnvironmentError.
+  /// Returns false once the reader has closed the stream (head, less); the rest need not be computed. Throws
+  /// EnvironmentError.
   bool write(std::string_view text);
-  /// The file has its name now.
+  /// Completes the file and gives it its final name.
   void finish();
 
  private:
@@ -58,24 +59,25 @@ class OutputPieces {
 
   Streams streams_;
   std::string path_;
-  OutputTarget target_;  ///< without a descriptor: the output stream
+  OutputTarget target_;  ///< no descriptor: output stream
   bool reader_left_ = false;
   std::string buffer_;
 };
 
-/// A file that a command reads and its words do not tell, one that a job or a row names: write_file and OutputPieces
-/// refuse to write it (ConfigError) until forget_inputs, with which every command begins.
+/// Registers a file that a command reads but that does not appear in its arguments, because a job or table row names
+/// it. write_file and OutputPieces refuse to overwrite it (ConfigError) until forget_inputs, which every command calls
+/// first.
 void note_input(const std::string& path);
 void forget_inputs();
 
-/// Two names of one file, that is or is to be; never of a pipe or a device.
+/// True if both names refer to the same existing or future regular file; false for pipes and devices.
 bool is_one_file(const std::string& a, const std::string& b);
 
-/// What can be written but neither renamed over nor read back, such as /dev/stdout.
+/// True for paths that can be written but neither replaced by rename nor read back, such as /dev/stdout.
 bool is_pipe_or_device(const std::string& path);
 
-/// A new folder of this user alone below $TMPDIR, under a name that nobody can tell beforehand; it goes with the object
-/// and all it holds. Throws EnvironmentError where there is no room for one.
+/// A new private folder below $TMPDIR with an unpredictable name, deleted with its contents by the destructor. Throws
+/// EnvironmentError if it cannot be created.
 class PrivateFolder {
  public:
   PrivateFolder();

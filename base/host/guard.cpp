@@ -32,7 +32,8 @@ struct ProcessEntry {
   unsigned long long beginning = 0;
 };
 
-// proc(5), stat: the name stands in parentheses and may hold any character, so that fields count behind the last one.
+// proc(5), stat: the name is in parentheses and may hold any character, so fields are counted after the last
+// parenthesis.
 ProcessEntry entry_of(pid_t process) {
   std::ifstream stream(fmt::format("/proc/{}/stat", process));
   std::string text;
@@ -49,7 +50,7 @@ ProcessEntry entry_of(pid_t process) {
   return fields ? entry : ProcessEntry{};
 }
 
-// Of all its threads: each lists those that it has started.
+// Every thread lists the children it started.
 std::vector<pid_t> children_of(pid_t process) {
   std::vector<pid_t> children;
   std::error_code code;
@@ -66,7 +67,7 @@ bool is_there(const ProcessName& name) {
   return entry.state != 'X' && entry.state != 'Z' && entry.beginning == name.beginning;
 }
 
-// Those that have lost their parent are no descendants any more, but are known from before.
+// Processes that lost their parent are no longer descendants, so the family keeps those found earlier.
 void add_family(pid_t child, std::vector<ProcessName>& family) {
   for (const pid_t process : descendants_of(child)) {
     const ProcessName name = name_of_process(process);
@@ -92,7 +93,7 @@ void end_family(const ProcessName& child) {
   setsid();
   prctl(PR_SET_NAME, "flopcast-guard");
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_IGN);
-  // Whoever reads what this program writes waits for the last one that could write.
+  // Closes inherited descriptors: readers of this program's output wait until every writer has closed it.
   std::error_code code;
   std::vector<int> open;
   for (std::filesystem::directory_iterator entry("/proc/self/fd", code), end; !code && entry != end;
@@ -123,9 +124,11 @@ Complaint complaint_about(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return {kEnvironmentFailed, "error: out of memory"};
   const auto* system = dynamic_cast<const std::system_error*>(&error);
   if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again)
-    return {kEnvironmentFailed, fmt::format("error: no further thread or process: {}", system->code().message())};
-  return {kBug, fmt::format("internal error: {}\nThis is a bug of flopcast; please report it with the command.",
-                            error.what())};
+    return {kEnvironmentFailed,
+            fmt::format("error: cannot create another thread or process: {}", system->code().message())};
+  return {kBug,
+          fmt::format("internal error: {}\nThis is a bug in flopcast; please report it together with the command.",
+                      error.what())};
 }
 
 void complain(const std::string& text) {
@@ -202,7 +205,7 @@ Guard::~Guard() {
 void Guard::take_charge_of(pid_t child) const {
   if (pipe_ < 0) return;
   const ProcessName name = child > 0 ? name_of_process(child) : ProcessName{};
-  // A guard that is gone guards nothing: what it would have done is left undone, and the run goes on.
+  // If the guard itself is gone, the run continues without cleanup.
   [[maybe_unused]] const ssize_t written = write(pipe_, &name, sizeof(name));
 }
 

@@ -14,57 +14,55 @@ namespace flopcast {
 inline constexpr int kBadInput = 2;
 inline constexpr int kEnvironmentFailed = 4;
 
-/// How a program ends because of an exception, and what it says about it: 1 our bug, 2 the input is wrong, 3 the answer
-/// is no, 4 the environment failed.
+/// Exit code and message for an exception: 1 internal bug, 2 invalid input, 3 negative answer, 4 environment failure.
 struct Complaint {
   int exit_code = 0;
   std::string text;
 };
 Complaint complaint_about(const std::exception& error);
-/// On standard error.
+/// Prints on standard error.
 void complain(const std::string& text);
 
-/// Runs a command and turns what it throws into a complaint on the error stream and an exit code; 0: done. Of several
-/// processes that read the same arguments one `tells` what is wrong with them.
+/// Runs a command and converts exceptions into an error message on the error stream and an exit code; 0: success. Of
+/// several processes that read the same arguments, only one sets `tells` and reports input errors.
 int exit_code_of(const std::function<int()>& command, bool tells, const Streams& streams);
 
-/// A process as the system lists it: numbers are given out again, and a number with its beginning is not.
+/// A process as the system lists it. Process numbers are reused; a number together with its start time is unique.
 struct ProcessName {
   pid_t number = 0;
-  unsigned long long beginning = 0;  ///< in ticks since the machine started; proc(5), starttime
+  unsigned long long beginning = 0;  ///< start time in ticks since boot; proc(5), starttime
 
   friend bool operator==(const ProcessName& a, const ProcessName& b) {
     return a.number == b.number && a.beginning == b.beginning;
   }
 };
 
-/// As /proc has it: 'R' runs, 'S' and 'D' wait, 'T' is stopped by a signal, 'Z' has ended and nobody has asked how;
-/// 'X' where there is no such process.
+/// State as in /proc: 'R' running, 'S' and 'D' waiting, 'T' stopped by a signal, 'Z' ended but not yet reaped; 'X' if
+/// the process does not exist.
 char state_of_process(pid_t process);
-/// Its beginning is 0 where there is no such process.
+/// `beginning` is 0 if the process does not exist.
 ProcessName name_of_process(pid_t process);
-/// What a process has started, and these again, as far as they live; none where the system does not list them.
+/// Living children of a process and their descendants; empty where the system does not list them.
 std::vector<pid_t> descendants_of(pid_t process);
-/// Whether it does (CONFIG_PROC_CHILDREN of Linux).
+/// True if the system lists them (CONFIG_PROC_CHILDREN of Linux).
 bool lists_descendants();
-/// Of these the ones that run a program of that name, of at most 15 letters.
+/// Those of the processes that run a program of that name (at most 15 letters).
 std::vector<pid_t> with_program(const std::string& name, const std::vector<pid_t>& processes);
-/// Whether all of these are stopped; false of none.
+/// True if all of the processes are stopped; false for an empty list.
 bool are_stopped(const std::vector<pid_t>& processes);
 
-/// A process beside this one that clears up when this one is killed and can no longer do it: it removes a folder, and
-/// ends a child, with all that this has started, which has not ended by itself two seconds later. It belongs to no
-/// terminal, and what is sent to the group of this process does not reach it. Where the system has no further process,
-/// nobody clears up.
+/// A process that cleans up if this process is killed: it removes a folder and kills a child with all its descendants
+/// if they have not exited two seconds later. It has no terminal, and signals to this process group do not reach it. If
+/// the system cannot create a process, nobody cleans up.
 class Guard {
  public:
   explicit Guard(const std::string& folder);
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
-  /// From now on this process clears up itself.
+  /// From here on, this process cleans up itself.
   ~Guard();
 
-  /// 0: of nobody any more.
+  /// Sets the child to watch; 0: none.
   void take_charge_of(pid_t child) const;
 
  private:

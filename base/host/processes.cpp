@@ -33,7 +33,7 @@ extern "C" void note_signal(int signal, siginfo_t* info, void* /*context*/) {
 
 constexpr std::array<int, 3> kHandedOn = {SIGINT, SIGTERM, SIGHUP};
 
-/// Signals as they are to be while a child runs, and afterwards as they were. They wait until the child is there.
+/// Signal handling while a child runs, restored afterwards. Signals stay blocked until the child has started.
 class SignalsForChild {
  public:
   SignalsForChild() {
@@ -58,12 +58,12 @@ class SignalsForChild {
   }
 
   void release() const { sigprocmask(SIG_SETMASK, &mask_, nullptr); }
-  /// In the child, before it becomes the program.
+  /// Called in the child before exec.
   void restore() const {
     for (std::size_t at = 0; at < kHandedOn.size(); ++at) ::signal(kHandedOn[at], is_ignored(at) ? SIG_IGN : SIG_DFL);
     release();
   }
-  /// What has come since the last call and the child has not got by itself; 0: nothing.
+  /// Last signal since the previous call that did not reach the child directly; 0: none.
   static int taken(bool of_terminal_too) {
     const int signal = signal_of_others != 0 ? signal_of_others : of_terminal_too ? signal_of_terminal : 0;
     if (signal != 0) forget();
@@ -71,7 +71,7 @@ class SignalsForChild {
   }
 
  private:
-  // By whoever started this program, as nohup does: it stays so.
+  // Signals ignored by the parent of this program, as under nohup, stay ignored.
   bool is_ignored(std::size_t at) const { return before_[at].sa_handler == SIG_IGN; }
   static void forget() {
     signal_of_others = 0;
@@ -84,14 +84,14 @@ class SignalsForChild {
 
 constexpr int kCannotStart = 127;
 
-// By fork: a child that is to end with its parent has to ask for it itself.
+// Uses fork, because a child must itself request to be terminated with its parent.
 pid_t start(const std::vector<std::string>& words, const Streams& streams, int err, bool apart,
             const SignalsForChild& signals) {
   std::vector<char*> arguments;
   arguments.reserve(words.size() + 1);
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
-  if (access(arguments.front(), X_OK) != 0) throw EnvironmentError(fmt::format("{} cannot be started", words.front()));
+  if (access(arguments.front(), X_OK) != 0) throw EnvironmentError(fmt::format("cannot start {}", words.front()));
   const int out = fileno(streams.out);
   FLOPCAST_CHECK(out >= 0 && err >= 0);
   for (const int stream : {out, err}) {
@@ -103,12 +103,12 @@ pid_t start(const std::vector<std::string>& words, const Streams& streams, int e
   std::fflush(streams.err);
   const pid_t parent = getpid();
   const pid_t child = fork();
-  if (child < 0) throw EnvironmentError(fmt::format("{} cannot be started: {}", words.front(), std::strerror(errno)));
+  if (child < 0) throw EnvironmentError(fmt::format("cannot start {}: {}", words.front(), std::strerror(errno)));
   if (child > 0) return child;
-  // Nobody is left behind when the parent is killed. A launcher that is told to end tells its ranks.
+  // The child gets SIGTERM if the parent is killed, so that no process remains; a launcher ends its ranks in turn.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (apart) {
-    // A group that is not the terminal's would be stopped for reading from it.
+    // A background process group would be stopped for reading from the terminal.
     setpgid(0, 0);
     const int nothing = open("/dev/null", O_RDONLY);
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
@@ -119,12 +119,12 @@ pid_t start(const std::vector<std::string>& words, const Streams& streams, int e
   _exit(kCannotStart);
 }
 
-/// The error stream of a launcher, shown line by line.
+/// The error stream of a launcher, forwarded line by line.
 class ErrorLines {
  public:
   explicit ErrorLines(std::FILE* shown) : shown_(shown) {
     if (pipe2(ends_.data(), O_CLOEXEC) != 0)
-      throw EnvironmentError(fmt::format("no pipe can be made: {}", std::strerror(errno)));
+      throw EnvironmentError(fmt::format("cannot create a pipe: {}", std::strerror(errno)));
     fcntl(ends_[0], F_SETFL, O_NONBLOCK);
   }
   ErrorLines(const ErrorLines&) = delete;
@@ -141,7 +141,7 @@ class ErrorLines {
     close(ends_[1]);
     ends_[1] = -1;
   }
-  /// What is there by now.
+  /// Reads what is available.
   void read_on(ChildEnd& end) {
     std::array<char, 4096> piece{};
     ssize_t count = 0;
@@ -153,10 +153,10 @@ class ErrorLines {
         line_.erase(0, stop + 1);
       }
     }
-    // Nobody writes any more: a poll would come back at once.
+    // All writers have closed the pipe; poll would return at once from now on.
     if (ends_[0] >= 0) close(std::exchange(ends_[0], -1));
   }
-  /// What has no end of a line.
+  /// Shows the final line, which may lack a newline.
   void finish(ChildEnd& end) {
     read_on(end);
     if (!line_.empty()) show(line_, end);
@@ -182,7 +182,7 @@ class ErrorLines {
 
 using Steady = std::chrono::steady_clock;
 
-/// Looks after a child until it ends.
+/// Supervises a child until it ends.
 class ChildWatch {
  public:
   ChildWatch(pid_t child, const ChildRules& rules, ChildEnd& end) : child_(child), rules_(rules), end_(end) {}
@@ -215,7 +215,7 @@ class ChildWatch {
     kill(child_, SIGTERM);
     harder_ = now + kUntilHarder;
   }
-  // Time in which this process was itself stopped is none that the child wasted.
+  // Time during which this process itself was stopped does not count against the child.
   void look_for_stops(Steady::time_point now) {
     constexpr auto kUntilEnd = std::chrono::seconds(5);
     const Steady::duration since = std::min<Steady::duration>(now - looked_, 2 * kEvery);
@@ -247,10 +247,10 @@ class ChildWatch {
   Steady::duration left_for_{};
 };
 
-// Returns when one of them has something to tell, or after a moment; -1 of a descriptor is passed over.
+// Returns after a moment, or when either descriptor becomes readable; descriptors of -1 are ignored.
 void wait_a_moment(int ended, int lines) {
   constexpr int kMilliseconds = 50;
-  constexpr int kWithoutDescriptor = 5;  // of the child: the system is too old to tell
+  constexpr int kWithoutDescriptor = 5;  // poll interval without pidfd support
   std::array<pollfd, 2> watched = {{{ended, POLLIN, 0}, {lines, POLLIN, 0}}};
   poll(watched.data(), watched.size(), ended >= 0 ? kMilliseconds : kWithoutDescriptor);
 }
@@ -272,7 +272,7 @@ int whole(const std::string& field, const std::string& text, int smallest, int l
   const std::optional<std::int64_t> value = parse_whole(text);
   if (!value || *value < smallest || *value > largest) {
     throw ConfigError(
-        {field, fmt::format("\"{}\" is no whole number from {} to {}", text, smallest, largest), field, {}});
+        {field, fmt::format("\"{}\" is not an integer from {} to {}", text, smallest, largest), field, {}});
   }
   return static_cast<int>(*value);
 }
@@ -281,10 +281,10 @@ struct Names {
   const char* rank;
   const char* ranks;
   const char* local_rank;
-  const char* sign = nullptr;  // that only this launcher sets, where others set its ranks too
+  const char* sign = nullptr;  // variable set only by this launcher; others may set its rank variables too
 };
 
-// Slurm last: what mpirun starts inside its jobs has the variables of the step that mpirun itself is.
+// Slurm comes last: processes that mpirun starts within a Slurm job inherit the variables of mpirun's own job step.
 constexpr Names kLaunchers[] = {{"RANK", "WORLD_SIZE", "LOCAL_RANK"},
                                 {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
                                 {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALRANKID"},
@@ -318,7 +318,7 @@ std::string program_beside(const std::string& name) {
   for (const std::filesystem::path& candidate : {folder / name, folder.parent_path() / "realrun" / name}) {
     if (access(candidate.c_str(), X_OK) == 0) return candidate.string();
   }
-  throw EnvironmentError(fmt::format("{} is not there: it belongs beside {} (build the target {})", name,
+  throw EnvironmentError(fmt::format("{} not found: expected next to {} (build the target {})", name,
                                      (folder / "flopcast").string(), name));
 }
 
@@ -374,7 +374,7 @@ std::string store_token(const Variable& variable) {
     const char* value = variable(name);
     if (value != nullptr && *value != '\0') return value;
   }
-  // What mpirun starts on other machines need not know Slurm's job.
+  // Processes that mpirun starts on other machines may not have Slurm's job variables.
   const char* job = variable("SLURM_JOB_ID");
   const bool by_slurm = variable("SLURM_PROCID") != nullptr && variable("OMPI_COMM_WORLD_RANK") == nullptr;
   return job != nullptr && by_slurm ? job : "";
@@ -400,7 +400,7 @@ StoreAddress parse_store_address(const std::string& text) {
             .token = {}};
   }
   throw ConfigError(
-      {"--store", fmt::format("\"{}\" is no address", text), "--store", "valid: file:FOLDER, tcp:HOST:PORT"});
+      {"--store", fmt::format("\"{}\" is not an address", text), "--store", "valid: file:FOLDER, tcp:HOST:PORT"});
 }
 
 std::optional<Launched> launched_by(const Variable& variable) {

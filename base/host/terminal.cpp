@@ -23,11 +23,11 @@ std::string_view environment(const char* name) {
 }
 
 bool locale_is_utf8() {
-  // Only asked, not set: the process keeps the C locale, with its decimal point.
+  // The locale is queried, not set: the process keeps the C locale with its decimal point.
   const locale_t locale = newlocale(LC_CTYPE_MASK, "", nullptr);
   const bool is_utf8 = locale != nullptr && std::string_view(nl_langinfo_l(CODESET, locale)) == "UTF-8";
   if (locale != nullptr) freelocale(locale);
-  // Without any locale a modern terminal still shows UTF-8; only an explicit other choice is honoured.
+  // Modern terminals show UTF-8 even without a locale; only an explicit other choice is honoured.
   const bool chosen =
       !environment("LC_ALL").empty() || !environment("LC_CTYPE").empty() || !environment("LANG").empty();
   return is_utf8 || !chosen || environment("LC_ALL") == "C" || environment("LANG") == "C";
@@ -98,7 +98,7 @@ ProgressLine::~ProgressLine() {
 void ProgressLine::show(std::size_t done, std::size_t all, const std::string& next) const {
   if (!shows_) return;
   constexpr std::size_t kWidth = 20;
-  constexpr std::size_t kLine = 79;  // a line that wraps could not be written over
+  constexpr std::size_t kLine = 79;  // a wrapped line could not be overwritten
   const std::size_t filled = all == 0 ? kWidth : done * kWidth / all;
   const std::string line =
       fmt::format("[{}{}] {}/{} {}", std::string(filled, '#'), std::string(kWidth - filled, '.'), done + 1, all, next);

@@ -11,8 +11,8 @@
 
 namespace flopcast {
 
-/// Where a command prints, and what it reads in the place of standard input: its program's standard streams, or files
-/// and a text of whoever calls it in process.
+/// Where a command prints and reads: the standard streams of its program, or files and a text supplied by an in-process
+/// caller.
 struct Streams {
   std::FILE* out = nullptr;
   std::FILE* err = nullptr;
@@ -23,7 +23,7 @@ inline Streams standard_streams() {
   return {stdout, stderr, nullptr};
 }
 
-/// A stream into memory, for whoever calls commands in process.
+/// A stream into memory for in-process callers.
 class MemoryStream {
  public:
   MemoryStream() : file_(open_memstream(&text_, &size_)) {
@@ -49,7 +49,7 @@ class MemoryStream {
   std::FILE* file_;
 };
 
-/// What the terminal behind the output stream can show. Colour only on a terminal, never with NO_COLOR or TERM=dumb.
+/// Capabilities of the terminal behind the output stream. Colour only on a terminal, never with NO_COLOR or TERM=dumb.
 struct Terminal {
   int width = 80;
   bool color = false;
@@ -57,27 +57,26 @@ struct Terminal {
 };
 Terminal inspect_terminal(const Streams& streams);
 
-/// What tables are fitted to: the terminal, or COLUMNS where the environment says it; elsewhere they are as wide as
-/// they are.
+/// Tables fit the terminal's width, or COLUMNS if set; otherwise their width is unlimited.
 TableStyle table_style(const Streams& streams);
 
-/// "error:" in red and "warning:" in yellow where the error stream is a terminal that shows colours.
+/// Colours "error:" red and "warning:" yellow if the error stream is a terminal that supports colour.
 std::string colored_complaint(const Streams& streams, const std::string& text);
 
 /// A warning or hint on the error stream.
 void warn(const Streams& streams, const std::string& text);
 
-/// A bar on the error stream where that is a terminal; nothing elsewhere.
+/// A progress bar on the error stream if that is a terminal; otherwise nothing.
 class Progress {
  public:
   Progress(const Streams& streams, bool shows);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  /// Ends the line, done or not.
+  /// Ends the line, even if incomplete.
   ~Progress();
 
   void begin(std::size_t all) { all_ = all; }
-  /// For several threads at once.
+  /// Thread-safe.
   void step();
 
  private:
@@ -87,7 +86,7 @@ class Progress {
   std::atomic<std::size_t> done_{0};
 };
 
-/// A line on a terminal's standard error that tells how far it is and what comes next, gone in the end.
+/// A status line on a terminal's standard error with progress and next item; erased by the destructor.
 class ProgressLine {
  public:
   ProgressLine();

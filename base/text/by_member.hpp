@@ -1,5 +1,5 @@
-/// Comparisons by one member, for the iterator algorithms. The projections of `std::ranges` say the same, but the
-/// library of Emscripten 3.1, which builds the page, lacks them.
+/// Comparators on one member, for the iterator algorithms. `std::ranges` projections would do, but the library of
+/// Emscripten 3.1, which builds the web page, lacks them.
 #pragma once
 
 #include <functional>
@@ -12,13 +12,13 @@ auto by(Value Owner::*member) {
   return [member](const Owner& a, const Owner& b) { return a.*member < b.*member; };
 }
 
-/** Orders elements by a member or by what a const function of theirs returns, largest first. */
+/** Orders elements by a member or by the result of a const member function, largest first. */
 template <class Owner, class Value>
 auto falling_by(Value Owner::*member) {
   return [member](const Owner& a, const Owner& b) { return std::invoke(member, a) > std::invoke(member, b); };
 }
 
-/** Whether an element's member equals a value. */
+/** Matches elements whose member equals a value. */
 template <class Owner, class Value, class Wanted>
 auto where(Value Owner::*member, Wanted wanted) {
   return [member, wanted](const Owner& one) { return one.*member == wanted; };

@@ -33,7 +33,7 @@ void fail_internal_check(const char* expression, const char* file, int line) {
 
 namespace {
 
-// Optimal string alignment: insertions, deletions, replacements and swaps of neighbours count one each.
+// Optimal string alignment distance: an insertion, deletion, replacement or swap of adjacent characters costs 1.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t row = 0; row <= a.size(); ++row) cost[row][0] = row;
@@ -58,12 +58,12 @@ std::vector<std::string> nearest_choices(std::string_view word, const std::vecto
   const std::size_t limit = std::max<std::size_t>(1, word.size() / 3);
   struct Candidate {
     std::size_t distance;
-    bool other_start;  // people get the first letter right
+    bool other_start;  // people usually get the first letter right
     std::string name;
   };
   std::vector<Candidate> near;
   std::vector<std::string> going_on;
-  // GPipe for gpipe is no other word.
+  // Case is ignored: GPipe matches gpipe.
   const std::string lower_word = lower_case(word);
   for (const std::string& choice : choices) {
     if (choice.empty()) continue;
@@ -92,7 +92,7 @@ std::string choices_help(std::string_view word, const std::vector<std::string>& 
   std::string text;
   const std::vector<std::string> near = nearest_choices(word, choices);
   if (!near.empty()) text = fmt::format("did you mean {}? ", fmt::join(near, " or "));
-  // A long list would hide what is meant.
+  // The full list would bury the suggestion.
   constexpr std::size_t kMostBeside = 12;
   if (!near.empty() && choices.size() > kMostBeside) return text.substr(0, text.size() - 1);
   if (!choices.empty()) text += fmt::format("valid: {}", fmt::join(choices, ", "));

@@ -7,12 +7,12 @@
 
 namespace flopcast {
 
-/// What is wrong, where, and what would be right. Every error a user can cause carries one.
+/// What is wrong, where, and how to fix it. Every error caused by user input carries one.
 struct Diagnostic {
   std::string field;    ///< dotted path or flag, e.g. "layout.tp"
-  std::string problem;  ///< one sentence that holds the offending value
-  std::string where;    ///< "job.json:/layout/tp", "job.json:3:14", "--tp"; empty when there is no place to point at
-  std::string help;     ///< the valid choices or the nearest valid values; empty when nothing helps
+  std::string problem;  ///< one sentence that includes the offending value
+  std::string where;    ///< "job.json:/layout/tp", "job.json:3:14", "--tp"; empty if there is no location
+  std::string help;     ///< valid choices or nearest valid values; empty if there is no advice
 };
 
 /// The terminal form, without a trailing newline:
@@ -37,40 +37,39 @@ class NegativeAnswer : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The machine failed us (no GPU, disk full, dead rank): exit code 4.
+/// The environment failed (no GPU, disk full, dead rank): exit code 4.
 class EnvironmentError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A bug of flopcast: exit code 1.
+/// A bug in flopcast: exit code 1.
 class InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
-/// Refuses what a file holds at `where` ("all_reduce.log:17", "trace.json:/traceEvents/3"): a ConfigError without a
-/// field.
+/// Rejects the content of a file at `where` ("all_reduce.log:17", "trace.json:/traceEvents/3") with a ConfigError
+/// without a field.
 [[noreturn]] void refuse_at(const std::string& where, const std::string& problem, const std::string& help = "");
 
 [[noreturn]] void fail_internal_check(const char* expression, const char* file, int line);
 
-/// What a mistyped word may mean. A word of two letters or more that was cut short: the choices that go on from it,
-/// where they are at most six. Else the closest choices, best first, at most three: Damerau-Levenshtein distance of at
-/// most a third of the word's length (at least 1), or the word being part of a choice. Upper case is lower case.
+/// Suggestions for a mistyped word, ignoring case. If the word has two or more letters and is a prefix of at most six
+/// choices, these are returned. Otherwise at most three closest choices, best first: Damerau-Levenshtein distance of at
+/// most a third of the word's length (at least 1), or choices that contain the word.
 std::vector<std::string> nearest_choices(std::string_view word, const std::vector<std::string>& choices);
 
-/// "did you mean a or b? valid: a, b, c, …" over the choices, the nearest first when there is a near one; of more than
-/// a dozen choices these alone.
+/// "did you mean a or b? valid: a, b, c, …", nearest choices first; with more than a dozen choices, only the nearest
+/// are listed.
 std::string choices_help(std::string_view word, const std::vector<std::string>& choices);
 
-/// The place of `word` among the choices. Throws ConfigError where it is none of them: unknown value "word", or what
-/// else `what` calls it.
+/// Returns the index of `word` among the choices. Throws ConfigError (unknown `what` "word") if it is none of them.
 std::size_t choice_of(const std::string& field, const std::string& word, const std::vector<std::string>& choices,
                       std::string_view what = "value");
 
 }  // namespace flopcast
 
-/// Guards an invariant of flopcast's own; a user can never make it fail.
+/// Checks an internal invariant that no user input can violate.
 #define FLOPCAST_CHECK(condition) \
   ((condition) ? static_cast<void>(0) : ::flopcast::fail_internal_check(#condition, __FILE__, __LINE__))

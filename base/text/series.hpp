@@ -9,29 +9,29 @@ namespace flopcast {
 struct SeriesPoint {
   double x = 0.0;
   double y = 0.0;
-  std::string label;  ///< its tooltip's first words
+  std::string label;  ///< first line of its tooltip
 };
 
 enum class SeriesStyle {
   kPoints,
-  kNamedPoints,  ///< each with its label beside it
+  kNamedPoints,  ///< with labels next to the points
   kCrosses,
   kLine,
-  kDashed,  ///< what the others are held against, a limit: grey in every chart
-  kSteps,   ///< a value holds until the next point's x
+  kDashed,  ///< a reference or limit; grey in every chart
+  kSteps,   ///< a value holds until the x of the next point
 };
 
-/// Values over something: what a chart shows in one colour. Knows nothing of what they mean.
+/// Values in one colour of a chart, independent of their meaning.
 struct Series {
   std::string name;
-  std::vector<SeriesPoint> points;  ///< a line joins them in this order
+  std::vector<SeriesPoint> points;  ///< in the order in which a line connects them
   SeriesStyle style = SeriesStyle::kLine;
 };
 
 struct SeriesAxis {
-  std::string title;         ///< with its unit
-  bool logarithmic = false;  ///< values must then be above zero (InternalError)
-  bool from_zero = false;    ///< of a linear axis: starts at zero whatever the values
+  std::string title;         ///< including the unit
+  bool logarithmic = false;  ///< requires positive values (InternalError)
+  bool from_zero = false;    ///< linear axes only: starts at zero regardless of the values
 };
 
 struct SeriesChart {
@@ -41,17 +41,16 @@ struct SeriesChart {
   std::vector<Series> series;
 };
 
-/// Two measures of the same things, both on logarithmic axes over the same range. Points that are not above zero are
-/// left out.
+/// Two measures of the same items, on logarithmic axes with a common range. Points that are not positive are omitted.
 struct ScatterChart {
   std::string title;
-  std::string x_label;  ///< with its unit
+  std::string x_label;  ///< including the unit
   std::string y_label;
-  double band = 0.0;           ///< lines at y = x · (1 ± band) beside the diagonal; 0: none
-  std::vector<Series> series;  ///< points, whatever their style
+  double band = 0.0;           ///< draws lines at y = x · (1 ± band) along the diagonal; 0: none
+  std::vector<Series> series;  ///< drawn as points regardless of style
 };
 
-/// What a rank was doing over time, row below row on one axis: a forecast above what traces show.
+/// The states of one rank over time. Rows share a time axis: a forecast above measured traces.
 struct StateRow {
   struct Stretch {
     double start = 0.0;  ///< seconds
@@ -63,7 +62,7 @@ struct StateRow {
 };
 struct StateRows {
   std::string title;
-  std::vector<std::string> states;  ///< at most as many as the palette has colours; the last one is drawn as waiting
+  std::vector<std::string> states;  ///< no more than the palette has colours; the last one is drawn as waiting
   std::vector<StateRow> rows;
 };
 

@@ -20,7 +20,7 @@ std::size_t skip_digits(std::string_view text, std::size_t at) {
   return at;
 }
 
-/// The number grammar of RFC 8259: no leading zero or '+', a digit on both sides of the point.
+/// JSON number grammar of RFC 8259: no leading zero or '+', and a digit on both sides of the point.
 bool is_json_number(std::string_view text) {
   std::size_t at = !text.empty() && text.front() == '-' ? 1 : 0;
   const std::size_t integer_end = skip_digits(text, at);
@@ -88,7 +88,7 @@ std::string padded(const std::string& text, std::size_t width, Align align) {
   return align == Align::kLeft ? text + blanks : blanks + text;
 }
 
-/// The header followed by the rows, each cell turned by `prepare`.
+/// The header followed by the rows, with `prepare` applied to each cell.
 template <class Prepare>
 std::vector<std::vector<std::string>> prepared_lines(const Table& table, Prepare prepare, bool by_key = false) {
   std::vector<std::vector<std::string>> lines(1);
@@ -116,7 +116,7 @@ std::size_t total_width(const std::vector<std::size_t>& widths) {
   return total;
 }
 
-// What is the same in every row, but for the first column: said once.
+// Moves columns whose value is the same in every row (except the first column) into one line of the title.
 Table without_constants(const Table& table) {
   if (table.rows.size() < 2) return table;
   Table shorter;
@@ -146,7 +146,7 @@ std::size_t longest_word(const std::string& text) {
   return longest;
 }
 
-// The widths of columns whose headers and words may be broken into lines, the widest first, until they fit.
+// Narrows columns whose headers and cells may wrap, widest first, until the table fits.
 void shrink(const std::vector<std::vector<std::string>>& lines, const Table& table, std::size_t width,
             std::vector<std::size_t>& widths) {
   std::vector<std::size_t> least(widths.size());
@@ -167,7 +167,7 @@ void shrink(const std::vector<std::vector<std::string>>& lines, const Table& tab
   }
 }
 
-// In red or yellow what a reader must not miss.
+// Highlights in red or yellow what a reader must not miss.
 std::string colored(const std::string& cell, const std::string& column, const TableStyle& style) {
   if (!style.color || column.find("fits") == std::string::npos) return cell;
   const std::size_t begin = cell.find_first_not_of(' ');
@@ -176,7 +176,7 @@ std::string colored(const std::string& cell, const std::string& column, const Ta
   return color == nullptr ? cell : color + cell + "\x1b[0m";
 }
 
-// The rows of some columns, each line of a row as high as its highest cell.
+// The rows of the selected columns; each row is as high as its tallest cell.
 std::string rows_text(const std::vector<std::vector<std::string>>& lines, const Table& table,
                       const std::vector<std::size_t>& widths, const std::vector<std::size_t>& columns,
                       const TableStyle& style) {
@@ -193,7 +193,7 @@ std::string rows_text(const std::vector<std::vector<std::string>>& lines, const 
       std::string row;
       for (std::size_t c = 0; c < columns.size(); ++c) {
         const Column& column = table.columns[columns[c]];
-        // A header of two lines stands on its column.
+        // Short headers align with the bottom line of tall ones.
         const bool is_header = &line == &lines.front();
         const std::size_t above = is_header ? height - cells[c].size() : 0;
         const std::string cell = part >= above && part - above < cells[c].size() ? cells[c][part - above] : "";
@@ -240,7 +240,7 @@ std::string write_text(const Table& whole, const TableStyle& style) {
   return text;
 }
 
-// Names come from files of others: no tags.
+// Names come from other people's files, so HTML tags are escaped.
 std::string markdown_text(std::string_view text) {
   std::string escaped;
   for (const char c : printable(text)) {
@@ -254,7 +254,7 @@ std::string markdown_text(std::string_view text) {
 }
 
 std::string markdown_cell(const std::string& cell) {
-  // The break is ours.
+  // The line breaks are <br>, which must not be escaped.
   std::string lines;
   for (const std::string& line : split(on_one_line(cell, "\n"), '\n')) {
     if (!lines.empty()) lines += "<br>";
@@ -317,7 +317,7 @@ std::string latex_text(std::string_view text) {
     }
     if (std::string_view("&%$#_{}").find(plain[at]) != std::string_view::npos) escaped += '\\';
     escaped += plain[at++];
-    if (rest.starts_with("--")) escaped += "{}";  // or two become a dash
+    if (rest.starts_with("--")) escaped += "{}";  // LaTeX would turn "--" into a dash
   }
   return escaped;
 }
@@ -343,8 +343,8 @@ std::string write_latex(const Table& table) {
   return text + "\\end{table}\n";
 }
 
-// A spreadsheet computes what begins so, with a sign where it calls or names something: an apostrophe in front makes it
-// a text. Flags such as --pp stay as they are.
+// True for cells that a spreadsheet would evaluate: those that begin with '=' or '@', or with a sign if they call or
+// reference something. A leading apostrophe makes them text. Flags such as --pp stay unchanged.
 bool computes(const std::string& cell) {
   if (cell.empty() || is_json_number(cell)) return false;
   const char first = cell.front();
@@ -353,7 +353,7 @@ bool computes(const std::string& cell) {
 }
 
 std::string csv_cell(const std::string& text) {
-  // A file for spreadsheets is also what a terminal shows.
+  // CSV may also be shown in a terminal.
   const std::string plain = printable(text);
   std::string cell = computes(plain) ? "'" + plain : plain;
   if (cell.find_first_of(",\"\r\n") == std::string::npos) return cell;

@@ -55,7 +55,7 @@ std::string quote(std::string_view text) {
 std::string printable(std::string_view text) {
   constexpr unsigned char kBlank = 0x20;
   constexpr unsigned char kDelete = 0x7f;
-  constexpr unsigned char kSecondOfLatin = 0xc2;  // U+0080 to U+009F steer terminals as well
+  constexpr unsigned char kSecondOfLatin = 0xc2;  // U+0080 to U+009F are terminal control characters too
   constexpr unsigned char kLastControl = 0x9f;
   std::string shown;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -112,7 +112,7 @@ std::optional<int> parse_digits(std::string_view text, int smallest, int largest
 }
 
 std::optional<double> parse_number(std::string_view text) {
-  // Not every standard library that this is compiled with has from_chars for it.
+  // Not all supported standard libraries have std::from_chars for double.
   const std::string digits(text);
   char* end = nullptr;
   const double number = std::strtod(digits.c_str(), &end);
@@ -175,7 +175,7 @@ std::string dollars(double amount) {
     const char* name;
   };
   constexpr Scale kScales[] = {{1e12, " T"}, {1e9, " B"}, {1e6, " M"}, {1e3, " K"}};
-  constexpr double kThreeDigits = 0.9995;  // from here on three digits round up to the next scale
+  constexpr double kThreeDigits = 0.9995;  // at or above this, three digits round up to the next scale
   for (const Scale& scale : kScales) {
     if (amount >= kThreeDigits * scale.unit) return "$" + rounded(amount / scale.unit, 3) + scale.name;
   }

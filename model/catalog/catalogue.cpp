@@ -19,8 +19,8 @@ std::string path_of(CatalogueKind kind, std::string_view name) {
   return fmt::format("{}/{}.json", name_of(kind), name);
 }
 
-// A planner reads many jobs: each file is parsed once, when it is first asked for. A static of its own for every place
-// in the lists is what a program without locks has for that.
+// A planner reads many jobs, so each file is parsed only once, on first use. One function-local static per list index
+// makes this thread-safe without locks.
 constexpr std::size_t kMostEntries = 256;
 constexpr std::size_t kMostProfiles = 32;
 using FileList = const std::vector<EmbeddedFile>& (*)();
@@ -40,7 +40,7 @@ const nlohmann::json& parsed_file(std::size_t place, std::index_sequence<places.
   return kParsed[place]();
 }
 
-// Null when no file has the path.
+// Null if no file has that path.
 template <FileList files, std::size_t most>
 const nlohmann::json* find_file(std::string_view path) {
   const std::vector<EmbeddedFile>& all = files();
@@ -55,7 +55,7 @@ const nlohmann::json* find_entry(CatalogueKind kind, std::string_view name) {
 }
 
 constexpr const char* kReleases = "releases";
-// Of a release, beside what it changes.
+// Keys that describe a release; all others are changed values.
 constexpr std::string_view kOfRelease[] = {"release", "date", "changes", "source"};
 
 // "24.11" before "25.02", "0.9" before "0.12", "2024-12" before "2025-03".
@@ -86,7 +86,7 @@ VersionedName versioned(std::string_view name) {
   return {name.substr(0, at), name.substr(at + 1)};
 }
 
-// The entry as of a release; null JSON where the stack begins later.
+// The entry as of a release; null JSON if the stack's first release is later.
 nlohmann::json as_of_release(nlohmann::json entry, std::string_view release) {
   const auto releases = entry.find(kReleases);
   if (releases == entry.end()) return release.empty() ? entry : nlohmann::json();
@@ -182,7 +182,7 @@ nlohmann::json catalogue_values(CatalogueKind kind, std::string_view name) {
 }
 
 std::vector<StackRelease> stack_releases(std::string_view name) {
-  // A planner reads many jobs.
+  // Cached, because a planner reads many jobs.
   static const std::map<std::string, std::vector<StackRelease>, std::less<>> all = [] {
     std::map<std::string, std::vector<StackRelease>, std::less<>> by_stack;
     for (const std::string& stack : catalogue_names(CatalogueKind::kStacks)) {

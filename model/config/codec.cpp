@@ -72,14 +72,14 @@ OrderedJson schema_of(const FieldInfo& field) {
       }
       break;
   }
-  // A count of nodes, or the nodes one by one.
+  // Either a number of nodes or a list of nodes.
   if (field.kind == FieldKind::kWhole && field.parts != nullptr) {
     schema["type"] = {"integer", "array"};
     schema["items"] = schema_of(field.parts());
   }
   schema["description"] = description;
   if (!field.otherwise.empty()) {
-    schema["description"] = fmt::format("{}; where it is absent: {}", description, field.otherwise);
+    schema["description"] = fmt::format("{}; if absent: {}", description, field.otherwise);
   } else if (!field.required && !field.names_object && field.fallback != nullptr && field.parts == nullptr) {
     const OrderedJson fallback = field.fallback(field);
     if (!fallback.is_null()) schema["default"] = fallback;
@@ -87,7 +87,7 @@ OrderedJson schema_of(const FieldInfo& field) {
   return schema;
 }
 
-// In the order of FieldKind.
+// Indexed by FieldKind.
 constexpr std::array kTypesInFiles = {"integer", "number", "boolean", "string", "array",
                                       "string",  "string", "object",  "array"};
 
@@ -150,7 +150,7 @@ OrderedJsonValue quantity_json(const FieldInfo& field, std::optional<double> num
 
 JsonValue object_value(ObjectReader& reader, std::string_view key) {
   const nlohmann::json& value = *reader.find(key);
-  if (!value.is_object()) reader.fail(key, fmt::format("{} is no object", shown_value(value)), "");
+  if (!value.is_object()) reader.fail(key, fmt::format("{} is not an object", shown_value(value)), "");
   return value;
 }
 
@@ -162,7 +162,7 @@ std::vector<std::string> listed_words(ObjectReader& reader, const FieldInfo& fie
   } else if (value->is_array()) {
     for (const nlohmann::json& word : *value) words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
   } else {
-    reader.fail(field.key, fmt::format("{} is no list", shown_value(*value)), such_as);
+    reader.fail(field.key, fmt::format("{} is not a list", shown_value(*value)), such_as);
   }
   return words;
 }

@@ -1,5 +1,5 @@
-// Tables of fields: the one description of a struct's JSON. Reading and writing it, JSON Schema, flags, --help,
-// --show-config and completion come from a struct's table; only what computes with a member names it again.
+// Field tables: the single description of a struct's JSON. Reading, writing, JSON Schema, flags, --help, --show-config
+// and completion are all derived from a struct's table; only code that computes with a member names it again.
 #pragma once
 
 #include <cstdint>
@@ -21,54 +21,54 @@
 
 namespace flopcast {
 
-/// The JSON value of a key. A quantity is a text with a unit, or a bare number of a dimension without units.
+/// JSON type of a key. A quantity is a string with a unit, or a bare number for dimensions without units.
 enum class FieldKind { kWhole, kNumber, kBoolean, kText, kWholeList, kChoice, kQuantity, kObject, kList };
 
-/// Who decides a key of the layout when a layout is searched: the job; the planner, unless the job fixes it; or the
-/// job, for those layouts that can have it.
+/// Who decides a layout key when layouts are searched: the job (kGiven); the planner unless the job fixes it (kChosen);
+/// or the job, but only for layouts that support it (kPossible).
 enum class Planning { kGiven, kChosen, kPossible };
 
 struct FieldInfo;
-/// The fields of a table, whatever its struct.
+/// The fields of a table, independent of its struct.
 using FieldInfos = std::vector<const FieldInfo*>;
 
-/// All that a key says of itself, whatever struct keeps its value.
+/// Description of a key, independent of the struct that stores its value.
 struct FieldInfo {
-  std::string_view key;  ///< inside its object
+  std::string_view key;  ///< within its object
   FieldKind kind = FieldKind::kText;
   std::string_view help;
   std::string_view value_name;            ///< for --help: N, NAME, SIZE
-  std::vector<std::string_view> aliases;  ///< flags beside its path: the short one first, then Megatron's names
-  bool listed = false;                    ///< by --help; every path is a flag
-  bool names_object = false;              ///< its value may stand for the whole object: "model": "gpt3-175b"
+  std::vector<std::string_view> aliases;  ///< flags besides the path: the short one first, then Megatron's names
+  bool listed = false;                    ///< shown by --help; every path is a flag
+  bool names_object = false;              ///< its value may be a name for the whole object: "model": "gpt3-175b"
   bool required = false;
-  std::string_view needed;     ///< required: the help of the complaint; empty: the choices
-  std::string_view otherwise;  ///< what an absent key means where that depends on other keys
-  double smallest = 0.0;       ///< of numbers; of a list in a file, how many elements there are
-  double largest = 0.0;        ///< of whole and other numbers; 0: no bound
-  bool above_zero = false;     ///< of quantities
-  bool zero_is_none = false;   ///< zero stands for an absent key and is not written
-  bool of_gpus = false;        ///< counts on GPUs alone
-  bool kept = false;           ///< by the struct: it can be written
-  bool always = false;         ///< written without a value too: null, or an empty list
-  bool later = false;          ///< of files: early versions, or many files, are without it
-  unsigned needed_by = 0;      ///< of files: who refuses one without it, a bit each
+  std::string_view needed;     ///< if required: help text of the error; empty: the choices
+  std::string_view otherwise;  ///< meaning of an absent key if it depends on other keys
+  double smallest = 0.0;       ///< of numbers; for lists in files: minimum number of elements
+  double largest = 0.0;        ///< of integers and other numbers; 0: unbounded
+  bool above_zero = false;     ///< quantities only
+  bool zero_is_none = false;   ///< zero means absent and is not written
+  bool of_gpus = false;        ///< applies to GPUs only
+  bool kept = false;           ///< stored in the struct, so it can be written
+  bool always = false;         ///< written even without a value: null or an empty list
+  bool later = false;          ///< files only: absent in early versions or in many files
+  unsigned needed_by = 0;      ///< files only: bit mask of the readers that require it
   FieldKind elements{};        ///< of a list without parts
   Planning planning = Planning::kGiven;
   Dimension dimension = Dimension::kCount;
   double unit = 1.0;                                ///< of the member, in the dimension's base unit
-  std::vector<std::string> (*choices)() = nullptr;  ///< of a fixed set, or the names of a catalogue
+  std::vector<std::string> (*choices)() = nullptr;  ///< a fixed set, or the names of a catalogue
   FieldInfos (*parts)() = nullptr;                  ///< of an object, or of a list's elements
-  /// The value that an absent key means: that of a struct with its defaults.
+  /// Value of an absent key, taken from a default-constructed struct.
   OrderedJsonValue (*fallback)(const FieldInfo& field) = nullptr;
 };
 
-/// A field and how its value is reached in a struct.
+/// A field together with access to its value in a struct.
 template <class Owner>
 struct Field : FieldInfo {
-  /// Reads the key where it is given. Null where the struct's reader does, or where the key only helps to find others.
+  /// Reads the key if present. Null if the struct's reader does so, or if the key only helps to find others.
   void (*read)(ObjectReader& reader, const FieldInfo& field, Owner& owner) = nullptr;
-  /// Null JSON where there is no value. Null for keys that the struct does not keep.
+  /// Returns null JSON if there is no value. Null for keys that the struct does not store.
   OrderedJsonValue (*write)(const FieldInfo& field, const Owner& owner) = nullptr;
   void (*copy)(const Owner& from, Owner& to) = nullptr;
 
@@ -100,7 +100,7 @@ struct MemberTraits<ValueType (*)(const OwnerType&)> {
   using Owner = OwnerType;
   using Value = ValueType;
 };
-/// A lambda without captures stands for the function that it is.
+/// A lambda without captures has the traits of its function pointer.
 template <class Function>
 requires requires(Function function) {
   +function;
@@ -118,7 +118,7 @@ inline constexpr bool kIsOptional = false;
 template <class Value>
 inline constexpr bool kIsOptional<std::optional<Value>> = true;
 
-/// A number of a member, which may be an optional, a quantity or plain.
+/// The number in a member that is an optional, a quantity or plain.
 template <class Value>
 std::optional<double> number_in(const Value& value) {
   if constexpr (kIsOptional<Value>) {
@@ -141,10 +141,10 @@ FieldInfos infos_of() {
   }
 }
 
-/// Stands for the struct of a key that none keeps.
+/// Placeholder owner of keys that no struct stores.
 struct NoOwner {};
 
-/// A field in the making: the table's entries read as a sentence each.
+/// Builder of a field, so that each table entry reads as a sentence.
 template <class Owner>
 struct Entry {
   Field<Owner> field;
@@ -193,7 +193,7 @@ OrderedJsonValue fallback_of(const FieldInfo& field) {
   return static_cast<const Field<Owner>&>(field).write(field, blank);
 }
 
-/// A key that no struct keeps, or that its struct's reader reads.
+/// A key that no struct stores, or that its struct's reader reads.
 inline Entry<NoOwner> other(std::string_view key, FieldKind kind, std::string_view help) {
   Entry<NoOwner> entry;
   entry.field.key = key;
@@ -202,7 +202,7 @@ inline Entry<NoOwner> other(std::string_view key, FieldKind kind, std::string_vi
   return entry;
 }
 
-/// A key with ways of its own to be read and written.
+/// A key with custom functions to read and write it.
 template <class Owner>
 Entry<Owner> custom(std::string_view key, FieldKind kind, std::string_view help,
                     void (*read)(ObjectReader&, const FieldInfo&, Owner&),
@@ -255,7 +255,7 @@ OrderedJsonValue write_number(const FieldInfo& field, const OwnerOf<Member>& own
   return *number;
 }
 
-/// A number of any sign.
+/// A number of either sign.
 template <auto Member>
 Entry<OwnerOf<Member>> number(std::string_view key, std::string_view help = "") {
   const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
@@ -265,7 +265,7 @@ Entry<OwnerOf<Member>> number(std::string_view key, std::string_view help = "") 
   return entry_of<Member>(key, FieldKind::kNumber, help, read, &write_number<Member>).any_sign();
 }
 
-/// A share: above 0, up to `largest`.
+/// A fraction above 0, up to `largest`.
 template <auto Member>
 Entry<OwnerOf<Member>> share(std::string_view key, double largest, std::string_view help) {
   const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
@@ -276,7 +276,7 @@ Entry<OwnerOf<Member>> share(std::string_view key, double largest, std::string_v
   return entry_of<Member>(key, FieldKind::kNumber, help, read, &write_number<Member>).up_to(largest);
 }
 
-/// A number of 0 or more in the unit that the key names.
+/// A non-negative number in the unit that the key names.
 template <auto Member>
 Entry<OwnerOf<Member>> amount(std::string_view key, std::string_view help) {
   const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
@@ -301,7 +301,7 @@ Entry<OwnerOf<Member>> boolean(std::string_view key, std::string_view help) {
   return entry_of<Member>(key, FieldKind::kBoolean, help, read, write);
 }
 
-/// An empty text is no text.
+/// An empty text counts as absent.
 template <auto Member>
 Entry<OwnerOf<Member>> text(std::string_view key, std::string_view help) {
   const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
@@ -343,10 +343,10 @@ Entry<OwnerOf<Member>> optional_choice(std::string_view key, std::string_view he
   return entry_of<Member>(key, FieldKind::kChoice, help, read, write).among([] { return names_of<Enum>(); });
 }
 
-/// The object of the key; complains where it is something else.
+/// The object of the key; throws ConfigError if it is anything else.
 JsonValue object_value(ObjectReader& reader, std::string_view key);
 
-/// An object that is kept as it is given.
+/// An object that is stored unchanged.
 template <auto Member>
 Entry<OwnerOf<Member>> object_as_given(std::string_view key, std::string_view help) {
   const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
@@ -355,7 +355,7 @@ Entry<OwnerOf<Member>> object_as_given(std::string_view key, std::string_view he
   return entry_of<Member>(key, FieldKind::kObject, help, read, nullptr);
 }
 
-/// ["norm", "rotary"]; flags name them with commas between.
+/// A list such as ["norm", "rotary"]; flags separate the elements with commas.
 std::vector<std::string> listed_words(ObjectReader& reader, const FieldInfo& field, const char* such_as);
 
 void read_quantity(ObjectReader& reader, const FieldInfo& field, std::optional<double>& number);
@@ -385,7 +385,7 @@ inline constexpr bool kIsList = false;
 template <class Value>
 inline constexpr bool kIsList<std::vector<Value>> = true;
 
-/// The JSON of a number, a truth, a text, an enumerator's name, a list of them, or null where it is absent.
+/// The JSON of a number, Boolean, text, enumerator name, or list of these; null if absent.
 template <class Value>
 OrderedJsonValue json_of_value(const Value& value) {
   if constexpr (kIsOptional<Value>) {
@@ -418,7 +418,7 @@ constexpr FieldKind kind_of_value() {
   }
 }
 
-/// A key of answers, which is never read: a member, a member function, or a function of the struct.
+/// A key of results, which are only written: a member, a member function, or a function of the struct.
 template <auto Getter>
 Entry<OwnerOf<Getter>> answer(std::string_view key, std::string_view help = "") {
   using Owner = OwnerOf<Getter>;
@@ -436,25 +436,25 @@ OrderedJsonValue write_object(const FieldInfo&, const OwnerOf<Member>& owner);
 template <auto Member, auto Table>
 OrderedJsonValue write_list(const FieldInfo&, const OwnerOf<Member>& owner);
 
-/// A struct, or an optional one, that its owner's reader reads.
+/// A struct or optional struct that the owner's reader reads.
 template <auto Member, auto Table>
 Entry<OwnerOf<Member>> part(std::string_view key, std::string_view help) {
   return custom<OwnerOf<Member>>(key, FieldKind::kObject, help, nullptr, &write_object<Member, Table>)
       .template of<Table>();
 }
-/// A list of structs that its owner's reader reads; an empty one is not written.
+/// A list of structs that the owner's reader reads; an empty one is not written.
 template <auto Member, auto Table>
 Entry<OwnerOf<Member>> parts(std::string_view key, std::string_view help) {
   return custom<OwnerOf<Member>>(key, FieldKind::kList, help, nullptr, &write_list<Member, Table>).template of<Table>();
 }
 
-/// Whether the reader's object has the key; complains where it is required and absent. The key counts as asked for.
+/// True if the reader's object has the key; throws ConfigError if it is required and absent. Marks the key as known.
 bool is_given(ObjectReader& reader, const FieldInfo& field);
-/// Null JSON is left out, unless the field is always there.
+/// Omits null JSON unless the field is always written.
 void add_value(nlohmann::ordered_json& object, const FieldInfo& field, OrderedJsonValue value);
 [[noreturn]] void fail_unknown_field(std::string_view key);
 
-/// Reads every key that the table can read into `owner`. All keys count as asked for.
+/// Reads into `owner` every key that the table can read. Marks all keys as known.
 template <class Owner>
 void read_fields(const Fields<Owner>& fields, ObjectReader& reader, Owner& owner) {
   for (const Field<Owner>& field : fields) {
@@ -462,14 +462,14 @@ void read_fields(const Fields<Owner>& fields, ObjectReader& reader, Owner& owner
   }
 }
 
-/// Adds every value of `owner`, in the table's order.
+/// Adds every value of `owner` in the table's order.
 template <class Owner>
 void add_fields(const Fields<Owner>& fields, const Owner& owner, nlohmann::ordered_json& object) {
   for (const Field<Owner>& field : fields) {
     if (field.write != nullptr) add_value(object, field, field.write(field, owner));
   }
 }
-/// `Json` stands for a type that is complete where this is called.
+/// `Json` is a template parameter so that the type need only be complete at the call.
 template <class Owner, class Json = nlohmann::ordered_json>
 Json write_fields(const Fields<Owner>& fields, const Owner& owner) {
   Json object = Json::object();
@@ -477,7 +477,7 @@ Json write_fields(const Fields<Owner>& fields, const Owner& owner) {
   return object;
 }
 
-/// The struct of an object inside the reader's, where that is given; refuses keys that its table has not.
+/// Reads the struct of an object inside the reader's, if present; rejects keys that are not in its table.
 template <class Owner>
 bool read_object(ObjectReader& reader, std::string_view key, const Fields<Owner>& fields, Owner& owner) {
   auto object = reader.object(key);
@@ -509,7 +509,7 @@ OrderedJsonValue write_list(const FieldInfo&, const OwnerOf<Member>& owner) {
   return list;
 }
 
-/// A struct, or an optional one, that the table reads too.
+/// A struct or optional struct that the table itself reads.
 template <auto Member, auto Table>
 Entry<OwnerOf<Member>> own_part(std::string_view key, std::string_view help = "") {
   using Owner = OwnerOf<Member>;
@@ -518,7 +518,7 @@ Entry<OwnerOf<Member>> own_part(std::string_view key, std::string_view help = ""
   };
   return custom<Owner>(key, FieldKind::kObject, help, read, &write_object<Member, Table>).template of<Table>();
 }
-/// A list of structs that the table reads too; an empty one is not written.
+/// A list of structs that the table itself reads; an empty one is not written.
 template <auto Member, auto Table>
 Entry<OwnerOf<Member>> own_parts(std::string_view key, std::string_view help = "") {
   using Owner = OwnerOf<Member>;
@@ -530,7 +530,7 @@ Entry<OwnerOf<Member>> own_parts(std::string_view key, std::string_view help = "
   };
   return custom<Owner>(key, FieldKind::kList, help, read, &write_list<Member, Table>).template of<Table>();
 }
-/// An object whose keys the owner itself keeps.
+/// An object whose keys are stored in the owner itself.
 template <auto Table>
 auto level(std::string_view key, std::string_view help = "") {
   using Owner = typename TableTraits<std::remove_cvref_t<decltype(Table())>>::Owner;
@@ -543,7 +543,7 @@ auto level(std::string_view key, std::string_view help = "") {
   return custom<Owner>(key, FieldKind::kObject, help, read, write).template of<Table>();
 }
 
-/// The field of that key; there must be one.
+/// The field of that key, which must exist.
 template <class Owner>
 const Field<Owner>& field_named(const Fields<Owner>& fields, std::string_view key) {
   for (const Field<Owner>& field : fields) {
@@ -552,10 +552,11 @@ const Field<Owner>& field_named(const Fields<Owner>& fields, std::string_view ke
   fail_unknown_field(key);
 }
 
-/// JSON Schema of an object with these fields: numbers, choices, and the texts that are quantities; what depends on
-/// other keys stays words.
+/// JSON Schema of an object with these fields: types, ranges, choices and units; dependencies on other keys appear only
+/// in the descriptions.
 nlohmann::ordered_json schema_of(const FieldInfos& fields);
-/// The same of a file that the program writes: all keys are there but the later ones, and further keys may follow.
+/// Like schema_of, for a file that the program writes: all keys are required except `later` ones, and unknown keys are
+/// allowed.
 nlohmann::ordered_json file_schema_of(const FieldInfos& fields, std::string_view description = "");
 
 }  // namespace flopcast

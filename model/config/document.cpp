@@ -101,16 +101,17 @@ Position position_of(std::string_view text, std::size_t byte) {
   return position;
 }
 
-// The parser's own sentence, without its exception number and position.
+// The parser's message without its exception number and position.
 std::string reason_of(const nlohmann::json::exception& error) {
   const std::string text = error.what();
-  // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while …": what follows says enough.
+  // In "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while …" only the last part
+  // matters.
   std::size_t begin = text.find("] ");
   begin = begin == std::string::npos ? 0 : begin + 2;
   const std::size_t colon = text.find(": ", begin);
   if (text.compare(begin, 11, "parse error") == 0 && colon != std::string::npos) begin = colon + 2;
   std::string reason = text.substr(begin);
-  // The parser repeats what it read last; a terminal must not be sent control characters or broken UTF-8.
+  // The parser quotes its input; control characters and broken UTF-8 must not reach a terminal.
   for (char& character : reason) {
     const unsigned char byte = static_cast<unsigned char>(character);
     if (byte < ' ' || byte > '~') character = '?';
@@ -120,10 +121,9 @@ std::string reason_of(const nlohmann::json::exception& error) {
   return reason;
 }
 
-// Watches for what JSON itself allows: a key given twice, nesting without end, and a small file that makes a large tree
-// (26 bytes for each of its own, where it is a list of digits). A pass of its own, since the parser
-// that asks while it builds looks through the whole list at the end of each object in it. Errors are left to the
-// parser.
+// Rejects what JSON itself allows: duplicate keys, unlimited nesting, and small files that become large trees (a list
+// of digits needs 26 times its size). This is a separate pass, because the parser's callback interface rescans the
+// whole list at the end of each object in it. Syntax errors are left to the parser.
 class Watcher final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit Watcher(std::string_view file) : file_(file) {}
@@ -143,7 +143,7 @@ class Watcher final : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& name) override {
     hold(kMember + name.size());
     if (keys_.back().insert(name).second) return true;
-    throw ConfigError({name, "is given twice in the same object", file_, "keep one of the two"});
+    throw ConfigError({name, "appears twice in the same object", file_, "keep one of the two"});
   }
   bool end_object() override {
     --depth_;
@@ -164,8 +164,8 @@ class Watcher final : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  // What the parsed values take of the heap: a value, which lists that grow have twice the room for; what a text, a
-  // list and an object are apart from it; a member of an object.
+  // Heap bytes of the parsed values: a value (with the spare capacity of growing lists), the extra bytes of a text,
+  // list and object, and a member of an object.
   static constexpr std::size_t kValue = 32;
   static constexpr std::size_t kText = 64;
   static constexpr std::size_t kList = 32;
@@ -175,8 +175,8 @@ class Watcher final : public nlohmann::json_sax<nlohmann::json> {
   bool hold(std::size_t bytes) {
     bytes_ += bytes;
     if (bytes_ <= kMostTreeBytes) return true;
-    throw ConfigError({"", fmt::format("{} holds more values than {} MiB of memory can", file_, kMostTreeBytes >> 20),
-                       file_, "give a part of it"});
+    throw ConfigError({"", fmt::format("the values in {} need more than {} MiB of memory", file_, kMostTreeBytes >> 20),
+                       file_, "use a smaller part of it"});
   }
 
   void enter(std::size_t bytes) {
@@ -237,7 +237,8 @@ nlohmann::json parse_json(std::string_view text, std::string_view file) {
     throw ConfigError({"", fmt::format("{} is not valid JSON: {}", name, reason_of(error)),
                        fmt::format("{}:{}:{}", name, position.line, position.column), ""});
   } catch (const nlohmann::json::out_of_range& error) {
-    throw ConfigError({"", fmt::format("{} holds a number out of range: {}", name, reason_of(error)), name, ""});
+    throw ConfigError(
+        {"", fmt::format("{} contains a number that is out of range: {}", name, reason_of(error)), name, ""});
   }
 }
 

@@ -10,8 +10,8 @@
 
 namespace flopcast {
 
-/// A JSON value in a struct whose header does not read the JSON library. Copies deeply; empty it is null JSON, moved
-/// from too. Not explicit, as JSON's own: it stands for the value wherever that is asked for.
+/// A JSON value for structs whose headers do not include the JSON library. Copies are deep; an empty or moved-from
+/// value is null JSON. Constructors and conversions are implicit, as in the JSON library itself.
 // NOLINTBEGIN(google-explicit-constructor, hicpp-explicit-conversions)
 template <class Json>
 class HeldJson {
@@ -31,7 +31,7 @@ class HeldJson {
   HeldJson& operator=(HeldJson&& other) noexcept;
   ~HeldJson();
 
-  /// One without members.
+  /// An object without members.
   static HeldJson object();
 
   Json& operator*();
@@ -41,9 +41,9 @@ class HeldJson {
   operator Json&() { return **this; }
   operator const Json&() const { return **this; }
 
-  /// As JSON's own: a member, made where it is absent.
+  /// As in the JSON library: the member, created if absent.
   Json& operator[](std::string_view key);
-  /// One that must be there.
+  /// A member that must exist.
   const Json& operator[](std::string_view key) const { return at(key); }
   const Json& at(std::string_view key) const;
   bool contains(std::string_view key) const;
@@ -60,22 +60,23 @@ class HeldJson {
 using JsonValue = HeldJson<nlohmann::json>;
 using OrderedJsonValue = HeldJson<nlohmann::ordered_json>;
 
-/// Where each value of a configuration came from, so that a complaint can point at it.
+/// Where each value of a configuration came from, so that errors can point at it.
 struct Origins {
-  std::string file;                                  ///< empty when everything came from flags
+  std::string file;                                  ///< empty if everything came from flags
   std::map<std::string, std::string> flags;          ///< field ("layout.tp") -> the flag that set it ("--tp")
   std::map<std::string, std::string> section_files;  ///< "model" -> the file that its keys were read from
-  std::map<std::string, std::string> places;         ///< field -> its place in a file of another program
+  std::map<std::string, std::string> places;         ///< field -> its location in another program's file
 
-  /// "--tp", "job.json:/layout/tp", or empty when no place is known. A field inside one that a flag set belongs to it.
+  /// "--tp", "job.json:/layout/tp", or empty if the location is unknown. A field inside one that a flag set belongs to
+  /// that flag.
   std::string where(std::string_view field) const;
 };
 
-/// Parses JSON with // and /* */ comments. Refuses duplicate keys, nesting deeper than 64, numbers out of range, and
-/// more values than 256 MiB can hold once they are parsed. Throws ConfigError with `file:line:column`.
+/// Parses JSON with // and /* */ comments. Rejects duplicate keys, nesting deeper than 64, numbers out of range, and
+/// files whose values would need more than 256 MiB once parsed. Throws ConfigError with `file:line:column`.
 nlohmann::json parse_json(std::string_view text, std::string_view file);
 
-/// JSON as text. Files of other programs and names of files need not be UTF-8: bytes that are none become U+FFFD.
+/// JSON as text. Other programs' files and file names need not be UTF-8; invalid bytes become U+FFFD.
 std::string dumped(const nlohmann::json& json, int indent = -1);
 std::string dumped(const nlohmann::ordered_json& json, int indent = -1);
 

@@ -15,7 +15,7 @@ namespace flopcast {
 namespace {
 
 constexpr const char* kAuto = "auto";
-// YAML leaves them a text when they are quoted.
+// In YAML, quoted Booleans are texts.
 constexpr std::array<const char*, 2> kTrue = {"true", "True"};
 constexpr std::array<const char*, 2> kFalse = {"false", "False"};
 
@@ -95,7 +95,7 @@ void JsonReader::fail_missing(std::string_view key, const std::string& help) con
   const std::vector<std::string> near = nearest_choices(key, unread());
   if (near.empty()) throw ConfigError({std::string(key), "is required", place(), help});
   throw ConfigError({std::string(key), "is required", place(near.front()),
-                     fmt::format("the file has \"{}\"; is \"{}\" meant?", near.front(), key)});
+                     fmt::format("the file has \"{}\"; did you mean \"{}\"?", near.front(), key)});
 }
 
 bool JsonReader::has(std::string_view key) const {
@@ -120,11 +120,11 @@ std::vector<std::string> JsonReader::unread() const {
 std::optional<int> JsonReader::whole(std::string_view key, int smallest, int largest) {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  const std::string range = fmt::format("expected a whole number from {} to {}", smallest, largest);
+  const std::string range = fmt::format("expected an integer from {} to {}", smallest, largest);
   const double number = value->is_number() ? value->get<double>() : 0.0;
   const bool is_whole =
       style_ == JsonStyle::kOwn ? value->is_number_integer() : value->is_number() && std::floor(number) == number;
-  if (!is_whole) fail(key, fmt::format("{} is not a whole number", shown_value(*value)), range);
+  if (!is_whole) fail(key, fmt::format("{} is not an integer", shown_value(*value)), range);
   if (number < smallest || number > largest) fail(key, fmt::format("{} is out of range", shown_value(*value)), range);
   return static_cast<int>(number);
 }
@@ -144,16 +144,17 @@ std::optional<bool> JsonReader::boolean(std::string_view key) {
     if (std::find(kFalse.begin(), kFalse.end(), *value) != kFalse.end()) return false;
   }
   if (!value->is_boolean())
-    fail(key, fmt::format("{} is neither true nor false", shown_value(*value)), "valid: true, false");
+    fail(key, fmt::format("{} must be true or false", shown_value(*value)), "valid: true, false");
   return value->get<bool>();
 }
 
 std::optional<std::string> JsonReader::text(std::string_view key) {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_string()) fail(key, fmt::format("{} is not a text", shown_value(*value)), "expected a text in quotes");
+  if (!value->is_string())
+    fail(key, fmt::format("{} is not a string", shown_value(*value)), "expected a string in quotes");
   if (value->get_ref<const std::string&>().find('\0') != std::string::npos)
-    fail(key, "holds a NUL character", "expected a text without \\u0000");
+    fail(key, "contains a NUL character", "expected a string without \\u0000");
   return value->get<std::string>();
 }
 
@@ -162,7 +163,7 @@ std::optional<double> JsonReader::fraction(std::string_view key, double largest)
   if (value == nullptr) return std::nullopt;
   const bool valid = value->is_number() && value->get<double>() > 0 && value->get<double>() <= largest;
   if (!valid)
-    fail(key, fmt::format("{} is {}", shown_value(*value), largest > 1.0 ? "out of range" : "no share"),
+    fail(key, fmt::format("{} is {}", shown_value(*value), largest > 1.0 ? "out of range" : "not a valid fraction"),
          fmt::format("expected a number above 0, at most {}", largest));
   return value->get<double>();
 }
@@ -170,7 +171,7 @@ std::optional<double> JsonReader::fraction(std::string_view key, double largest)
 std::optional<double> JsonReader::amount(std::string_view key) {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  const std::string expected = "expected a number of 0 or more, in the unit the key names";
+  const std::string expected = "expected a number of at least 0, in the unit named by the key";
   if (!value->is_number()) fail(key, fmt::format("{} is not a number", value->dump()), expected);
   const double number = value->get<double>();
   if (!std::isfinite(number) || number < 0) fail(key, fmt::format("{} is out of range", number), expected);
@@ -189,7 +190,7 @@ std::optional<double> JsonReader::quantity(std::string_view key, Dimension dimen
     if (number != 0 && !needs_no_unit) fail(key, fmt::format("{} has no unit", shown_value(*value)), help);
     return number;
   }
-  if (!value->is_string()) fail(key, fmt::format("{} is no quantity", shown_value(*value)), help);
+  if (!value->is_string()) fail(key, fmt::format("{} is not a quantity", shown_value(*value)), help);
   const ParsedQuantity parsed = parse_quantity(value->get<std::string>(), dimension);
   if (!parsed.value) fail(key, fmt::format("{} {}", shown_value(*value), parsed.problem), help);
   return parsed.value;
@@ -199,7 +200,7 @@ std::optional<std::vector<int>> JsonReader::whole_list(std::string_view key, int
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
   const std::string help =
-      fmt::format("expected a list of whole numbers from {} to {}, such as [3, 4, 4, 3]", smallest, largest);
+      fmt::format("expected a list of integers from {} to {}, such as [3, 4, 4, 3]", smallest, largest);
   if (!value->is_array()) fail(key, fmt::format("{} is not a list", shown_value(*value)), help);
   std::vector<int> numbers;
   for (const nlohmann::json& element : *value) {

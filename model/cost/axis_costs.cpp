@@ -6,16 +6,15 @@ namespace flopcast {
 
 namespace {
 
-// Pairs of a gather and a reduce-scatter of the hidden states in a forward pass: of attention, and of a dense MLP or
-// shared experts. Routed tokens have their own.
-// Gathers and the sums behind them in a block's forward pass: of attention, and of what follows it.
+// Pairs of a gather and a reduce-scatter (or all-reduces) of the hidden states in a block's forward pass: one for
+// attention, one for the dense MLP or shared experts. Routed tokens have their own collectives.
 double collective_pairs(const Job& job, BlockKind kind) {
   const bool behind_attention =
       kind == BlockKind::kDense || job.model.experts->shared > 0 || !job.layout.sequence_parallel;
   return behind_attention ? 2.0 : 1.0;
 }
 
-// Of a block's gathers, those whose linear or its adapters have a weight gradient.
+// Number of a block's gathers whose linear or adapter has a weight gradient.
 double gathers_for_weights(const std::vector<Operator>& operators, double pairs) {
   const auto any = [&operators](auto holds) { return std::any_of(operators.begin(), operators.end(), holds); };
   if (!any([](const Operator& op) { return op.frozen; })) return pairs;
@@ -36,7 +35,7 @@ void add_block_collectives(const PricingContext& pricing, BlockKind kind, const 
   const Training& training = pricing.job.training;
   const double pairs = collective_pairs(pricing.job, kind);
   if (pricing.job.layout.sequence_parallel) {
-    // Operands that are cast anyway are gathered in 8 bits; sums are not.
+    // Operands that are cast to 8 bits anyway are gathered in 8 bits; sums are not.
     const bool narrow = training.precision == Precision::kFp8 && training.stack.fp8_gathers;
     const Traffic gathered = pricing.collective(CollectiveKind::kAllGather, bytes * (narrow ? 0.5 : 1.0), group, pairs);
     const Traffic scattered = pricing.collective(CollectiveKind::kReduceScatter, bytes, group, pairs);
@@ -130,7 +129,7 @@ double share_redone_selectively(const Job& job, BlockKind kind) {
 
 namespace {
 
-// Ranks of the grid fill its rows first, then its columns, then its depth.
+// The ranks of the grid fill its rows first, then its columns, then its depth.
 struct GridLines {
   GroupPlacement row;
   GroupPlacement column;
@@ -232,7 +231,8 @@ void add_grid_collectives(const PricingContext& pricing, const std::vector<Opera
   for (const Operator& op : operators) {
     if (op.kind == OperatorKind::kLinear) add_linear(pricing, lines, op, section);
     if (!is_norm(op)) continue;
-    // Sums a token each way: mean and variance, and the two projections of the gradient; RMSNorm has one of either.
+    // Sums per token and direction: mean and variance forward, two projections of the gradient backward; RMSNorm needs
+    // one of each.
     const double sums = pricing.job.model.norm == Norm::kRmsNorm ? 1.0 : 2.0;
     const Traffic statistics =
         pricing.collective(CollectiveKind::kAllReduce, Bytes(sums * kFp32Bytes * tokens), lines.row, 1);
@@ -269,9 +269,9 @@ void add_grid_loss(const PricingContext& pricing, Section& head) {
 
 namespace {
 
-constexpr double kRingBackward = 2.0;  // K and V, and their gradients
+constexpr double kRingBackward = 2.0;  // K and V and their gradients
 
-// What joins the results of a ring's parts, in the steps behind the first.
+// Computation that merges the partial results of a ring, at every step after the first.
 void add_merges(const PricingContext& pricing, double steps, Section& block) {
   const Job& job = pricing.job;
   const Stack& stack = job.training.stack;
@@ -291,7 +291,8 @@ void add_ring(const PricingContext& pricing, const GroupPlacement& group, Sectio
   const Seconds forward = hop * steps;
   const Seconds backward = hop * (steps * kRingBackward);
   block.forward.comm.cp += std::max(Seconds(0), forward - block.attention);
-  // No more than a backward pass lasts: faster memory would show more of the ring than it saves.
+  // Covered for at most the duration of the backward pass: otherwise faster memory would expose more of the ring than
+  // it saves.
   const Seconds covered = std::min(block.attention * kRingBackward, block.attention_backward);
   block.input_gradient.comm.cp += std::max(Seconds(0), backward - covered);
   const Traffic sent{forward, step * steps, steps};
@@ -300,7 +301,8 @@ void add_ring(const PricingContext& pricing, const GroupPlacement& group, Sectio
   add_merges(pricing, steps, block);
 }
 
-// K and V of the whole sequence, gathered forward and again backward, where their gradients are summed and scattered.
+// K and V of the whole sequence are gathered in the forward and again in the backward pass, where their gradients are
+// reduce-scattered.
 void add_gathers(const PricingContext& pricing, const GroupPlacement& group, Section& block) {
   const Job& job = pricing.job;
   const Bytes whole =
@@ -358,7 +360,7 @@ void add_amax_reductions(const PricingContext& pricing, StageCosts& costs) {
   const AmaxReduction ranks = job.training.stack.amax_reduction;
   const bool delayed = job.training.fp8_recipe.value_or(Fp8Recipe::kDelayed) == Fp8Recipe::kDelayed;
   if (job.training.precision != Precision::kFp8 || !delayed || ranks == AmaxReduction::kNone) return;
-  // A largest magnitude each of input, weight and output of four linears a layer.
+  // Three largest magnitudes (input, weight and output) for each of the four linears of a layer.
   constexpr double kMagnitudes = 12.0;
   const Bytes bytes(kFp32Bytes * kMagnitudes * std::max(1, costs.layers));
   const bool of_tensor = ranks == AmaxReduction::kTensor;
@@ -369,7 +371,7 @@ void add_amax_reductions(const PricingContext& pricing, StageCosts& costs) {
   costs.forward.comm[axis] += pass.time;
   costs.input_gradient.comm[axis] += pass.time;
   costs.sent[axis] += scaled(pass, 2.0);
-  // Joined before it; scales are worked out and handed back behind it.
+  // Kernels before it concatenate the magnitudes; kernels after it compute and return the scales.
   constexpr int kKernels = 3;
   const Seconds around = pricing.compute.memory_bound(bytes, kKernels);
   costs.forward.compute += around;

@@ -14,7 +14,7 @@ namespace flopcast {
 
 namespace {
 
-// NCCL's tuning constants (src/graph/tuning.cc, 2.28). Latencies in microseconds, bandwidths in GB/s per channel.
+// NCCL's tuning constants (src/graph/tuning.cc, 2.28): latencies in microseconds, bandwidths in GB/s per channel.
 enum Protocol { kLl, kLl128, kSimple };
 using PerProtocol = std::array<double, 3>;
 
@@ -27,7 +27,7 @@ constexpr PerProtocol kRingHopInter = {2.7, 4.0, 14.0};
 constexpr double kNvlsHopIntra = 25.0;
 constexpr double kNvlsHopInter = 18.0;
 
-// Largest LL bandwidth on one node by generation, and between nodes (Intel hosts).
+// Largest LL bandwidth: inside one node by generation, and between nodes (Intel hosts).
 double largest_ll_bandwidth(GpuGeneration generation, int nodes) {
   if (nodes == 2) return 39.0;
   if (nodes > 2) return 20.4;
@@ -70,15 +70,16 @@ double ring_ll128_per_channel(GpuGeneration generation) {
 constexpr double kGiga = 1e9;
 constexpr double kMicro = 1e-6;
 
-// Simple-protocol all-reduce between nodes pays more per hop once a chunk fills a channel.
+// A Simple-protocol all-reduce between nodes pays more per hop once a chunk fills a channel.
 double simple_internode_penalty(GpuGeneration generation) {
   const bool before_ampere = generation == GpuGeneration::kVolta || generation == GpuGeneration::kTuring;
   return before_ampere ? 1.9 : 1.4;
 }
 constexpr double kPenaltyFromBytesPerChunk = 64.0;
 
-// NCCL corrects the tree's bandwidth by a table over sizes, protocol by protocol: 0.5 to 0.8 between 4 KB and 2 MB, 0.9
-// and more outside. One curve through them, log-linear in size, so that a larger message never takes less time.
+// NCCL corrects a tree's bandwidth with a table over sizes for each protocol: 0.5 to 0.8 between 4 KB and 2 MB, 0.9 and
+// more elsewhere. This single curve approximates them, log-linear in size, so that a larger message never takes less
+// time.
 double tree_size_factor(double bytes) {
   constexpr double kKib = 1024.0;
   struct Point {
@@ -101,9 +102,9 @@ struct Group {
   double ranks;
   double nodes;
   double ranks_per_node;
-  double bus;       // GB/s, what a ring of this group can carry
-  double channels;  // as many as NCCL opens at its usual 20 GB/s each
-  double network;   // us that the network adds to a hop between nodes
+  double bus;       // GB/s that a ring of this group can carry
+  double channels;  // number that NCCL opens at its usual 20 GB/s each
+  double network;   // latency in us that the network adds to a hop between nodes
   GpuGeneration generation;
 };
 
@@ -132,8 +133,8 @@ double ring_us(CollectiveKind kind, double bytes, const Group& group, Protocol p
 }
 
 struct Tree {
-  double depth;        // of its part between nodes
-  double size_factor;  // of its bandwidth
+  double depth;        // of the part between nodes
+  double size_factor;  // factor on the bandwidth
 };
 
 double tree_us(double bytes, const Tree& tree, const Group& group, Protocol protocol) {
@@ -149,8 +150,8 @@ double tree_us(double bytes, const Tree& tree, const Group& group, Protocol prot
   return latency + bytes / (algorithm_bandwidth * kGiga) / kMicro;
 }
 
-// In-switch reduction, Hopper and later. The switch carries each byte once, so an all-reduce needs half the traffic; of
-// the modelled rate 0.837 is measured on 8 H100 (480 GB/s bus bandwidth, NVIDIA dgxc-benchmarking).
+// In-switch reduction on Hopper and later. The switch carries each byte once, so an all-reduce needs half the traffic;
+// 8 H100 measure 0.837 of the modelled rate (480 GB/s bus bandwidth, NVIDIA dgxc-benchmarking).
 double nvls_us(CollectiveKind kind, double bytes, const Group& group) {
   constexpr double kMeasuredShare = 0.837;
   const double efficiency = group.generation == GpuGeneration::kHopper ? 0.85 : 0.74;
@@ -162,10 +163,10 @@ double nvls_us(CollectiveKind kind, double bytes, const Group& group) {
   return latency + bytes / (algorithm_bandwidth * kGiga) / kMicro;
 }
 
-// NVLS-tree. On two nodes the switches' sums cross the network once each way, which NCCL's estimate lets run at all of
-// its bandwidth (tuning.cc: half of it on more nodes, where a ring is as good), so that the switches bind, with what
-// trees lose. The pipeline between the two is filled first: sixteen channels of NCCL's buffers of 4 MiB. `inside` is
-// one node of the group.
+// NVLS-tree. On two nodes the switches' sums cross the network once in each direction. NCCL's estimate gives them the
+// full bandwidth (tuning.cc; half of it on more nodes, where a ring is as good), so the switches are the bottleneck,
+// with the efficiency of trees. The pipeline between the two is filled first: sixteen channels with NCCL's 4 MiB
+// buffers. `inside` is the part of the group on one node.
 double nvls_tree_of_two_us(double bytes, const Group& inside, double network) {
   constexpr double kTree = 0.92;
   constexpr double kBuffers = 16 * 4 * 1024.0 * 1024.0;
@@ -175,7 +176,7 @@ double nvls_tree_of_two_us(double bytes, const Group& inside, double network) {
   return kNvlsHopInter + 2.0 * inside.network + std::max(through_switches, through_network) + fill;
 }
 
-// A binomial tree over nodes of one rank each; the linear term is NCCL's own (tuning.cc).
+// A binomial tree over nodes with one rank each; the linear term is NCCL's own (tuning.cc).
 double pat_us(CollectiveKind kind, double bytes, const Group& group) {
   constexpr double kBase = 8.0;
   constexpr double kOfHop = 1.0 / 3.5;
@@ -187,12 +188,12 @@ double pat_us(CollectiveKind kind, double bytes, const Group& group) {
   return latency + bytes / (algorithm_bandwidth * kGiga) / kMicro;
 }
 
-// Releases that brought an algorithm, 100 · major + minor.
+// Releases that introduced an algorithm, as 100 · major + minor.
 constexpr int kNvlsSince = 217;
 constexpr int kNvlsTreeSince = 218;
 constexpr int kPatSince = 223;
 
-// Of one that is not told.
+// An unspecified release counts as having it.
 bool has_since(int nccl, int release) {
   return nccl == 0 || nccl >= release;
 }
@@ -202,7 +203,7 @@ bool has_pat(int nccl, CollectiveKind kind, const GroupPlacement& placement) {
          placement.ranks_per_node == 1;
 }
 
-// Whether the network's switches can add up.
+// True if the network's switches can reduce.
 bool network_adds_up(const Cluster& cluster) {
   return cluster.network_reduction || (cluster.shares_links() && cluster.network->sharp);
 }
@@ -212,7 +213,7 @@ struct OfferedWay {
   CollectiveWay way = CollectiveWay::kRing;
 };
 
-// What the switches of nodes and of the network add up, the fastest of these there are: infinite where there are none.
+// The fastest all-reduce that uses reducing switches in the nodes or the network; infinite if there are none.
 OfferedWay in_switches_us(const Cluster& cluster, int nccl, double bytes, const GroupPlacement& placement,
                           const Group& group) {
   const GpuGeneration generation = cluster.device.generation;
@@ -249,7 +250,7 @@ constexpr double kGlooBytesPerSecond = 1.15e9;
 constexpr double kGlooStep = 50e-6;
 constexpr double kMpiStep = 10e-6;
 
-// One rank's link to the next one of a ring through host memory.
+// Bandwidth of one rank's link to the next rank of a ring through host memory.
 BytesPerSecond host_ring_bandwidth(const Cluster& cluster, Transport transport, bool crosses_nodes, int sharing) {
   BytesPerSecond rate = cluster.host_bandwidth;
   if (crosses_nodes) {
@@ -259,7 +260,7 @@ BytesPerSecond host_ring_bandwidth(const Cluster& cluster, Transport transport, 
   return transport == Transport::kGloo ? std::min(rate, BytesPerSecond(kGlooBytesPerSecond)) : rate;
 }
 
-// As the group of a measured curve had.
+// True if no other group shares the network cards, as was the case for measured curves.
 bool has_network_to_itself(const GroupPlacement& placement) {
   return !placement.crosses_nodes() || placement.groups_sharing_nics <= 1;
 }
@@ -268,19 +269,19 @@ bool is_ring(std::optional<CollectiveKind> kind) {
   return kind && *kind != CollectiveKind::kAllToAll;
 }
 
-// Of its buffer a rank sends so much.
+// Fraction of its buffer that a rank sends.
 double sent_share(std::optional<CollectiveKind> kind, int ranks) {
   if (!kind) return 1.0;
   if (*kind == CollectiveKind::kAllToAll) return static_cast<double>(ranks - 1) / ranks;
   return steps_of(*kind, ranks) / ranks;
 }
 
-// What a group fills of direct links inside a node.
+// Bandwidth of the direct links inside a node that a group fills.
 BytesPerSecond direct_links(const Cluster& cluster, std::optional<CollectiveKind> kind, int ranks) {
   return is_ring(kind) ? cluster.ring_bandwidth(ranks) : cluster.intra_bandwidth;
 }
 
-// Network cards that a group's ranks on a node have: each its own, as far as there are any.
+// Number of network cards used by a group's ranks on a node: one each, as far as there are enough.
 double cards_of(const Cluster& cluster, const GroupPlacement& placement) {
   const double all = static_cast<double>(cluster.nics_per_node) / placement.groups_sharing_nics;
   return std::min<double>(placement.ranks_per_node, all);
@@ -490,10 +491,10 @@ double CommunicationModel::carried(Kind kind, Bytes bytes, const GroupPlacement&
     group.ranks = measured.ranks;
     group.nodes = measured.nodes;
     group.ranks_per_node = (measured.ranks + measured.nodes - 1) / measured.nodes;
-    // It went over direct links that this node does not have.
+    // The measured group used direct links that this node does not have.
     if (!cluster_.links.empty() && group.ranks_per_node > cluster_.devices_per_node) continue;
     const bool alike = measured.collective == kind;
-    // Between nodes, what passes a card.
+    // Between nodes, the bytes per card are compared.
     const double cards = placement.crosses_nodes() ? cards_of(cluster_, group) / cards_of(cluster_, placement) : 1.0;
     const Bytes size(sent * cards / sent_share(measured.collective, measured.ranks));
     const double took = measured.curve.time(size).value();
@@ -506,17 +507,17 @@ double CommunicationModel::carried(Kind kind, Bytes bytes, const GroupPlacement&
       if (!placement.crosses_nodes() && !cluster_.links.empty()) {
         const BytesPerSecond there = direct_links(cluster_, measured.collective, measured.ranks);
         const BytesPerSecond here = direct_links(cluster_, kind, placement.ranks);
-        // Through the host, which says nothing of links.
+        // One path uses host memory, the other direct links: they cannot be compared.
         if ((there == cluster_.host_bandwidth) != (here == cluster_.host_bandwidth)) continue;
         links = there / here;
       }
       const Bytes one(1.0);
       const double latency = modelled_any(kind, one, placement, !alike).value();
-      // Of a message the cluster's latency is a figure that the job may change: it has its own.
+      // For messages and all-to-alls the measured latency is used: the job may override the cluster's.
       const double measured_latency = is_ring(measured.collective)
                                           ? modelled(*measured.collective, one, group, !alike).value()
                                           : measured.curve.time(one).value();
-      constexpr double kLeast = 0.5;  // of small messages the model's latencies may be larger than what was measured
+      constexpr double kLeast = 0.5;  // the model's latencies may exceed the measured time of small messages
       carried_s = std::max(kLeast * took * std::min(1.0, links), (took - measured_latency) * links + latency);
     }
     const bool by_switch = !alike && measured.collective == CollectiveKind::kAllReduce;

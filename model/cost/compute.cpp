@@ -11,41 +11,41 @@ namespace flopcast {
 
 namespace {
 
-// Tile shapes a vendor library chooses from. Efficiency is relative to the best tile: smaller tiles reuse less of what
-// they load from shared memory (fitted to A100 GEMM tables of estimate-train-time, 2509.22832).
+// Tile shapes that a vendor library chooses from. Efficiency is relative to the best tile: smaller tiles reuse less of
+// what they load from shared memory (fitted to the A100 GEMM tables of estimate-train-time, 2509.22832).
 struct Tile {
   constexpr Tile(double rows, double columns, double efficiency)
       : per_row(1.0 / rows), per_column(1.0 / columns), work(2.0 * rows * columns / efficiency) {}
 
-  double per_row;  ///< sides are powers of two: multiplying by their inverse is exact
+  double per_row;  ///< sides are powers of two, so multiplying by the inverse is exact
   double per_column;
-  double work;  ///< for each step of k
+  double work;  ///< FLOPs per step of k
 };
 constexpr std::array<Tile, 6> kTiles = {Tile(256, 128, 1.0), Tile(128, 256, 1.0), Tile(128, 128, 0.95),
                                         Tile(128, 64, 0.59), Tile(64, 128, 0.59), Tile(64, 64, 0.35)};
 
-constexpr double kSplitDepth = 2048.0;  // below this depth libraries do not split k
+constexpr double kSplitDepth = 2048.0;  // libraries do not split a smaller k
 constexpr double kMostSplits = 4.0;
-constexpr double kSplitReduction = 1.1;  // adding the partial products up
-// Of the bytes of an element-wise kernel that reads what the one before it wrote, the share that goes to memory: the
-// rest is still in the L2 cache. Isolated kernels do not show it; fitted to the published A100 steps together.
+constexpr double kSplitReduction = 1.1;  // for adding the partial products
+// Fraction of the bytes of an element-wise kernel that go to memory if it reads what the previous kernel wrote; the
+// rest is still in the L2 cache. Isolated kernels do not show this; fitted to the published A100 steps together.
 constexpr double kFreshShare = 0.7;
-// Batched products of heads whose width is no multiple of eight 16-bit elements: their rows do not start at 16 bytes,
-// as tensor cores load them; fitted to the published BLOOM steps
-// with heads of 108, 150 and 450.
+// For batched GEMMs whose head width is not a multiple of eight 16-bit elements: rows do not start at multiples of 16
+// bytes, as tensor cores require. Fitted to the published BLOOM steps with heads of 108, 150 and 450.
 constexpr std::int64_t kAlignedElements = 8;
 constexpr double kMisalignedSlowdown = 10.0;
 
-// Of a positive count. A planner asks for millions, and std::ceil is a call where the processor's own is not assumed.
+// For positive counts. Planners call this millions of times, and std::ceil is a function call unless the compiler may
+// assume newer processors.
 double rounded_up(double count) {
   const double whole = static_cast<double>(static_cast<std::int64_t>(count));
   return whole < count ? whole + 1.0 : whole;
 }
 
-// FLOPs of the time that one multiprocessor is busy with so many tiles, had it run at the rate of the best tile.
+// FLOPs that one multiprocessor could have computed at the best tile's rate while it is busy with `tiles` tiles.
 double waves_work(double tiles, double tile_work, double k, double multiprocessors, const GemmKernel& kernel) {
   const double filled = tiles / multiprocessors;
-  // A tile takes its time however few there are.
+  // Even a single tile takes a full wave.
   const double waves = rounded_up(filled);
   const double empty = filled > 1.0 ? waves - filled : 0.0;
   double work = (waves - (1.0 - kernel.wave_share) * empty) * tile_work * (k + kernel.overhead_depth);
@@ -86,7 +86,7 @@ GemmWork work_of_kernel(const GemmKernel& kernel, double multiprocessors, Precis
   return work;
 }
 
-// Of overhead_depth: filling a tile of 8-bit operands is as many steps of k.
+// Factor on overhead_depth: filling a tile of 8-bit operands takes as long as this many more steps of k.
 constexpr double kLowPrecisionDepth = 790.0 / 200.0;
 constexpr double kScaledByBlocks = 0.88;
 constexpr double kScaledByRows = 0.7;
@@ -96,9 +96,9 @@ GemmKernel in_precision(GemmKernel kernel, Precision precision) {
   return kernel;
 }
 
-// What attention kernels written for Ampere reach on it and on what followed it. 1: of the published llm-foundry steps
-// of 2023. 2: 35 % of an H100 (Shah et al. 2407.08608, abstract), whose own backward kernel is up to 1.75 times as
-// fast.
+// Efficiency of attention kernels written for Ampere, on Ampere and its successors. FlashAttention 1: from the
+// published llm-foundry steps of 2023. FlashAttention 2: 35 % of an H100's peak (Shah et al. 2407.08608, abstract),
+// whose own backward kernel is up to 1.75 times as fast.
 FlashEfficiency flash_of(const Device& device, const Stack& stack) {
   const FlashEfficiency best{device.flash_forward_efficiency, device.flash_backward_efficiency};
   const auto own = stack.flash_efficiency.find(name_of(device.generation));
@@ -184,8 +184,8 @@ Seconds ComputeModel::adam_update(Bytes moved) const {
   return moved / (device_.memory_bandwidth * device_.adam_efficiency) + device_.kernel_launch;
 }
 
-// NVIDIA, "Accelerating Transformers with NVIDIA cuDNN 9" (2024), Table 1: 1.15 / 1.11 of a step of Llama 2 70B with
-// LoRA on eight H200, of which attention in bf16 takes 18 % of the time by this model.
+// NVIDIA, "Accelerating Transformers with NVIDIA cuDNN 9" (2024), Table 1: a step of Llama 2 70B with LoRA on eight
+// H200 speeds up by 1.15 / 1.11; according to this model, bf16 attention takes 18 % of its time.
 constexpr double kFp8AttentionGain = 1.24;
 
 Seconds ComputeModel::fused_attention(Flops flops, bool backward, bool low_precision) const {
@@ -270,7 +270,7 @@ OperatorTimes operator_times(const Operator& op, const ComputeModel& compute, co
   OperatorTimes times = modelled_times(op, compute, training);
   const CostLaws* laws = compute.laws();
   if (laws == nullptr || !laws->operator_time) return times;
-  // A pass that an operator does not have takes no time by any law.
+  // Passes that an operator does not have always take zero time.
   const auto by_law = [&](std::string_view pass, Seconds& time) {
     if (time > Seconds(0)) time = laws->operator_time(op.name, pass, time);
   };

@@ -9,21 +9,21 @@ namespace flopcast {
 
 namespace {
 
-// A weight on its way between replicas.
+// Bytes of a weight in transit between replicas.
 Bytes gathered_weight(const Training& training) {
   const bool narrow = training.precision == Precision::kFp8 && training.stack.fp8_parameters;
   return narrow ? Bytes(1) : element_size(training.precision);
 }
 
-// Adam reads the gradient and reads and writes both moments and the fp32 weight, then writes the weight; the gradient
-// norm reads the gradient once more, and clearing it writes it.
+// Adam reads the gradient, reads and writes both moments and the fp32 weight, and writes the weight; the gradient norm
+// reads the gradient once more, and clearing it writes it.
 double optimizer_traffic_per_parameter(const Training& training) {
   const double state = 2 * optimizer_bytes_per_parameter(training);
   return state + 3 * training.stack.gradient_bytes + element_size(training.precision).value();
 }
 
-// Bytes of state that muon and galore keep of so many trained parameters beside what optimizer_bytes_per_parameter
-// counts.
+// Bytes of state that muon and galore keep for this many trained parameters, in addition to
+// optimizer_bytes_per_parameter.
 double further_state(const Training& training, double parameters, const MatrixUpdate& matrices) {
   const double moment = training.stack.moment_bytes;
   const double others = std::max(0.0, parameters - matrices.parameters);
@@ -53,14 +53,15 @@ void add_embedding_reduction(const PricingContext& pricing, double table, FlushC
   const double held =
       table / (pricing.job.training.stack.of_own_run ? layout.optimizer_shards() : layout.gradient_shards());
   const Bytes bytes(held * pricing.job.training.stack.gradient_bytes);
-  // The first and the last pipeline rank of a replica both hold the tied table, or that of further tokens.
+  // The first and last pipeline rank of a replica both hold the tied table, or the embedding used by multi-token
+  // prediction.
   const GroupPlacement ends = two_pipeline_ranks(pricing, 0, pricing.job.layout.pp - 1);
   const Traffic shared = pricing.collective(CollectiveKind::kAllReduce, bytes, ends, 1);
   flush.embedding_reduction = shared.time;
   flush.dp += shared;
 }
 
-// Adds up the gradients of the two copies of a bidirectional schedule, as far as the rank still holds them.
+// Sums the gradients of the two copies of a bidirectional schedule, as far as the rank holds them.
 void add_copies_reduction(const PricingContext& pricing, int rank, double gradients, FlushCosts& flush) {
   if (pricing.map.copies() == 1) return;
   int other = rank;
@@ -90,7 +91,7 @@ void add_gradient_norm(const PricingContext& pricing, FlushCosts& flush) {
   flush.dp += norm;
 }
 
-// Everything leaves from and arrives at GPU 0.
+// All traffic leaves from or arrives at GPU 0.
 void add_single_process_passes(const PricingContext& pricing, StageCosts& costs) {
   const Job& job = pricing.job;
   const double others = job.layout.dp - 1;
@@ -116,7 +117,7 @@ double held_parameters(const Layout& layout, int shards, double parameters, doub
   return (parameters - expert_parameters) / shards + expert_parameters / expert_shards;
 }
 
-// The same of further_state.
+// further_state of one rank's share.
 double held_further_state(const Layout& layout, const Training& training, double parameters, double expert_parameters,
                           const MatrixUpdates& matrices) {
   const double dense = further_state(training, parameters - expert_parameters, matrices.dense);
@@ -164,7 +165,7 @@ void add_replica_passes(const PricingContext& pricing, int stage, const std::vec
 
 namespace {
 
-// What a pipeline rank holds of the model that is trained, over its stages.
+// What a pipeline rank holds of the trained model, over all its stages.
 struct Holdings {
   double parameters = 0.0;
   double experts = 0.0;
@@ -185,9 +186,9 @@ struct Holdings {
   }
 };
 
-// Weights are gathered layer by layer while the first microbatches pass. Of c stages a rank's first has g/c of the time
-// beside its first pass, less its first layer; the last is needed once pp microbatches have passed each stage before
-// it.
+// Weights are gathered layer by layer during the first microbatches. With c stages per rank, the g/c of the first stage
+// is hidden by its first pass, except for the first layer; the last stage is needed once pp microbatches have passed
+// each stage before it.
 Seconds exposed_gather(Seconds gather, const Holdings& holdings, int pipeline_ranks) {
   const double stages = holdings.stages;
   const Seconds pass = holdings.forward / stages;
@@ -216,7 +217,7 @@ std::vector<Holdings> holdings_of(const PricingContext& pricing, const StepCosts
   return ranks;
 }
 
-// The ranks a gradient is added up over: those that share its weights, in shards and copies of these.
+// The ranks over which a gradient is summed: those that share its weights, as shards and as copies of the shards.
 struct ReplicaGroups {
   GroupPlacement shards;
   GroupPlacement copies;
@@ -233,14 +234,14 @@ ReplicaGroups sharded_groups(const PricingContext& pricing, bool of_experts) {
           pricing.grid.expert_replica_placement(std::max(layout.shards, ep), cluster)};
 }
 
-// Products with whole matrices, and what brings gradients that are cut within them together.
+// Products of whole matrices, and the traffic that collects gradients sharded within them.
 Traffic matrix_products(const PricingContext& pricing, const MatrixUpdates& matrices) {
   const Layout& layout = pricing.job.layout;
   Traffic products;
   for (const bool of_experts : {false, true}) {
     const MatrixUpdate& update = of_experts ? matrices.experts : matrices.dense;
     if (update.parameters <= 0.0) continue;
-    // The share of a rank, of one parameter.
+    // A rank's share of one parameter.
     const double share = held_parameters(layout, layout.optimizer_shards(), 1.0, of_experts ? 1.0 : 0.0);
     products.time += update.products * share;
     if (layout.gradient_shards() == 1) continue;
@@ -278,7 +279,7 @@ FlushCosts price_flush(const PricingContext& pricing, const Holdings& holdings, 
     if (experts > 0.0)
       gather += pricing.replica_collective(CollectiveKind::kAllGather, weight * experts, expert_group, 1);
     if (training.stack.gathers_each_parameter) {
-      // What NCCL opens on eight Hopper GPUs with NVLink, as in its estimate of NVLS.
+      // Channels that NCCL opens on eight Hopper GPUs with NVLink, as in its estimate of NVLS.
       constexpr double kChannels = 16.0;
       const Traffic smallest = pricing.replica_collective(CollectiveKind::kAllGather, Bytes(1), pricing.replicas, 1);
       gather.time += smallest.time * std::max(0.0, holdings.tensors / kChannels - 1.0);
@@ -320,7 +321,7 @@ std::vector<FlushCosts> price_flushes(const PricingContext& pricing, const StepC
   std::vector<FlushCosts> ranks;
   ranks.reserve(holdings.size());
   for (std::size_t rank = 0; rank < holdings.size(); ++rank) {
-    // Ranks between the ends of a pipeline mostly hold the same; with two copies the twin's place counts as well.
+    // Inner pipeline ranks mostly hold the same; with two copies, the twin's position matters too.
     const bool as_before = rank > 0 && pricing.map.copies() == 1 && holdings[rank].as(holdings[rank - 1]);
     ranks.push_back(as_before ? ranks.back() : price_flush(pricing, holdings[rank], static_cast<int>(rank)));
   }
@@ -363,7 +364,7 @@ Seconds beyond(Seconds whole, Seconds part) {
   return std::max(Seconds(0), whole - part);
 }
 
-// Equal units that follow each other in a pass: the computation of one, and its traffic.
+// Equal consecutive units of a pass: traffic and computation of one of them.
 struct RunInPass {
   Seconds gather;
   Seconds scatter;
@@ -371,8 +372,8 @@ struct RunInPass {
   double count = 0.0;
 };
 
-// What of the units' traffic their computation does not cover in a pass that nothing surrounds. Beside a unit's
-// computation the next one is gathered and the one before it scattered.
+// Traffic of the units that computation does not hide in an isolated pass. During a unit's computation, the next unit
+// is gathered and the previous one scattered.
 Seconds exposed_alone(const std::vector<RunInPass>& runs) {
   Seconds exposed = runs.front().gather + runs.back().scatter;
   for (std::size_t index = 0; index < runs.size(); ++index) {
@@ -400,7 +401,7 @@ std::vector<RunInPass> without(std::vector<RunInPass> runs, Seconds RunInPass::*
   return runs;
 }
 
-// The mean over `rows` of passes of a rank that follow each other, one of which has no neighbours.
+// Mean over `rows` consecutive passes of a rank, one of which has no neighbours.
 Seconds mean_exposed(Seconds alone, Seconds among_others, double rows) {
   return among_others + (alone - among_others) / rows;
 }
@@ -411,7 +412,7 @@ double passes_of_rank(const PricingContext& pricing) {
   return std::max(1.0, static_cast<double>(layout.microbatches()) * pricing.map.model_stages / layout.pp);
 }
 
-// Whether experts are cut over several ranks; where a group of shards has each of them once they are whole.
+// True if each expert is sharded over several ranks; otherwise a group of shards holds every expert whole.
 bool cuts_experts(const PricingContext& pricing) {
   return sharded_groups(pricing, true).shards.ranks > 1;
 }
@@ -420,8 +421,8 @@ double cut_parameters(const Section& unit, bool with_experts) {
   return unit.parameters - (with_experts ? 0.0 : unit.expert_parameters);
 }
 
-// The unit at work and the one on its way hold whole weights; the gradient of one unit is whole until it is scattered.
-// In a row of passes these are whole stages: the one at work and, if the rank has more than one, a neighbour.
+// The current and the prefetched unit hold whole weights; the gradient of one unit is whole until it is scattered. In a
+// row of passes these are whole stages: the current one and, if the rank has more than one, a neighbour.
 void add_gathered_memory(const PricingContext& pricing, bool in_a_row, bool again, const Section& unit,
                          StageCosts& costs) {
   const Bytes weight = element_size(pricing.job.training.precision);
@@ -450,7 +451,7 @@ void add_sharded_passes(const PricingContext& pricing, int stage, const std::vec
   const bool again = gathers && layout.reshard_after_forward;
   const int row =
       pricing.map.passes_in_a_row.empty() ? 1 : pricing.map.passes_in_a_row[static_cast<std::size_t>(stage)];
-  const double share = 1.0 / row;  // of a gather that falls to one pass
+  const double share = 1.0 / row;  // of a gather per pass
   std::vector<RunInPass> forward;
   std::vector<RunInPass> backward;
   const bool with_experts = cuts_experts(pricing);

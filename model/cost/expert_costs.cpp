@@ -9,7 +9,7 @@ namespace flopcast {
 
 namespace {
 
-// Neighbours among the tensor-parallel ranks.
+// The group of adjacent tensor-parallel ranks that share an expert.
 GroupPlacement sharing_an_expert(const PricingContext& pricing) {
   GroupPlacement group = pricing.tp_group;
   const int on_node = group.ranks_per_node * group.groups_sharing_nics;
@@ -20,7 +20,7 @@ GroupPlacement sharing_an_expert(const PricingContext& pricing) {
   return group;
 }
 
-// One dispatch or combine, `tokens` being the bytes of the tokens that a rank sends.
+// One dispatch or combine; `tokens` are the bytes of the tokens that a rank sends.
 Traffic one_exchange(const PricingContext& pricing, Bytes tokens, const GroupPlacement& group) {
   const Stack& stack = pricing.job.training.stack;
   const Experts& experts = *pricing.job.model.experts;
@@ -45,9 +45,9 @@ Traffic one_exchange(const PricingContext& pricing, Bytes tokens, const GroupPla
       std::max(to_ranks, to_nodes), ranks - 1};
 }
 
-constexpr int kExchangeMultiprocessors = 20;  // that DualPipe's exchanges hold (2412.19437 §3.2.2)
-// By which share exchanges take longer beside computation: combines of 6.1 ms in the public trace of DeepSeek-V3's
-// pairs (deepseek-ai/profile-data), 4.7 ms at the rate that DeepEP's table says of them alone.
+constexpr int kExchangeMultiprocessors = 20;  // multiprocessors occupied by DualPipe's exchanges (2412.19437 §3.2.2)
+// Relative slowdown of exchanges that overlap with computation: combines take 6.1 ms in the public trace of
+// DeepSeek-V3's pairs (deepseek-ai/profile-data), and 4.7 ms alone at the rate of DeepEP's table.
 constexpr double kSlowerBesideComputation = 0.3;
 
 }  // namespace
@@ -80,7 +80,7 @@ void add_expert_exchange(const PricingContext& pricing, Section& block) {
   const GroupPlacement group = expert_ranks(pricing);
   const double element = element_size(job.training.precision).value();
   const double dispatched = job.training.stack.experts_dispatch_bytes;
-  // The fullest rank receives and sends back most.
+  // The fullest rank receives and returns the most.
   const Bytes busiest = tokens * job.model.experts->fullest_rank(job.layout.ep);
   const Traffic dispatch = one_exchange(pricing, busiest * (dispatched > 0.0 ? dispatched / element : 1.0), group);
   const Traffic combine = one_exchange(pricing, busiest, group);
@@ -100,7 +100,7 @@ ExpertOverlap overlap_of_experts(const Job& job) {
 
 ExpertLayer expert_layer(const Job& job, const Section& block) {
   ExpertLayer layer = block.expert_layer;
-  // All else is communication of other axes and what it slows down.
+  // Everything else is communication of other axes and the computation it slows down.
   const auto before = [](Seconds whole, Seconds exchanged, Seconds behind_dispatch) {
     return std::max(Seconds(0), whole - exchanged - behind_dispatch);
   };
@@ -116,10 +116,10 @@ ExpertLayer expert_layer(const Job& job, const Section& block) {
 
 namespace {
 
-// A piece of one stream, and the piece of the other that it waits for.
+// A piece of one stream and its dependency on the other.
 struct Piece {
   Seconds left;
-  std::size_t after = 0;  ///< so many pieces of the other stream have ended
+  std::size_t after = 0;  ///< number of pieces of the other stream that must have ended
   bool dispatches = false;
   bool forward = false;
 };
@@ -147,7 +147,7 @@ Streams pieces_of(const ExpertLayer& layer, int layers) {
     const auto exchange = [&](bool dispatches, bool forward, std::size_t after) {
       streams.exchanges.push_back({dispatches ? layer.dispatch : layer.combine, after, dispatches, forward});
     };
-    // The gradient of the layer above is there with its input gradient.
+    // The gradient from the layer above is available once that layer's input gradient is computed.
     exchange(true, false, index == 0 ? 0 : computed - (delays ? 1 : 0));
     exchange(true, true, computed + 1);
     exchange(false, false, computed + 2);
@@ -196,11 +196,11 @@ PairedLayers paired_layers(const ExpertLayer& layer, int layers) {
 
 namespace {
 
-// Of the shorter of the host's and the device's time, what adds to the longer where the host waits in each layer.
-// Fitted, with Megatron Core's host time a kernel, to the published steps of Megatron-Bridge and Grok-1.
+// Fraction of the shorter of host and device time that adds to the longer one if the host waits in each layer. Fitted,
+// together with Megatron Core's host time per kernel, to the published steps of Megatron-Bridge and Grok-1.
 constexpr double kInTurn = 0.5;
 
-// The device has nothing to do when the routed operators of a forward pass are launched.
+// The device is idle when the routed operators of a forward pass are launched.
 Seconds wait_behind_dispatch(const PricingContext& pricing, const std::vector<Operator>& operators) {
   double kernels = 0.0;
   Seconds device;
@@ -212,7 +212,7 @@ Seconds wait_behind_dispatch(const PricingContext& pricing, const std::vector<Op
   return std::max(Seconds(0), pricing.job.training.stack.host_time_per_kernel * kernels - device);
 }
 
-// The device without the multiprocessors that exchanges hold.
+// The device without the multiprocessors that exchanges occupy.
 Device left_beside_exchanges(Device device) {
   const int taken = std::min(kExchangeMultiprocessors, device.multiprocessors / 2);
   const double left = static_cast<double>(device.multiprocessors - taken) / device.multiprocessors;
@@ -237,8 +237,8 @@ Seconds of_products(const ComputeModel& compute, const Training& training, const
   return sum;
 }
 
-// By which share a layer's computation takes longer beside an exchange: products and attention have fewer
-// multiprocessors, with waves of their own; kernels bound by memory lose nothing.
+// Relative slowdown of a layer's computation that overlaps with an exchange: GEMMs and attention have fewer
+// multiprocessors and thus different waves; memory-bound kernels lose nothing.
 double slowdown_beside_exchanges(const PricingContext& pricing, const std::vector<Operator>& operators,
                                  const ExpertLayer& layer) {
   const Training& training = pricing.job.training;
@@ -255,23 +255,23 @@ Seconds pass_time(const Section& block) {
   return block.forward.total() + block.input_gradient.total() + block.weight_gradient.total() - block.tp_hidden;
 }
 
-// What keeps the host from launching ahead where passes are pairs.
+// Reasons why the host cannot launch ahead when passes run in pairs.
 struct HostWait {
   bool for_computation = false;
   Seconds behind_dispatch;
-  Seconds pieces;  ///< of both passes: what holding them apart takes
+  Seconds pieces;  ///< cost of separating the pieces of both passes
 };
 
-// The four pieces of either pass are calls of their own into autograd, each on a stream of its own: it waits for an
-// event and records one (Megatron Core, pipeline_parallel/utils.py, ScheduleNode), assumed to take the host as long as
-// two launches. Delayed weight gradients are run without events.
+// Each of the four pieces of either pass is a separate autograd call on its own stream that waits for one event and
+// records another (Megatron Core, pipeline_parallel/utils.py, ScheduleNode), assumed to cost the host as much as two
+// launches. Delayed weight gradients run without events.
 Seconds host_time_of_pieces(const Stack& stack) {
   constexpr double kPieces = 8.0;
   constexpr double kCalls = 2.0;
   return stack.cuda_graphs == CudaGraphs::kFull ? Seconds(0) : stack.host_time_per_kernel * (kPieces * kCalls);
 }
 
-// A row of pairs repeats from its second layer on.
+// From its second layer on, a row of pairs is periodic.
 void add_pair_gain(const ExpertLayer& layer, const HostTime& host, const HostWait& wait, Seconds one_by_one,
                    Section& block) {
   constexpr int kUsual = 3;

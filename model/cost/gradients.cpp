@@ -23,7 +23,7 @@ Traffic plain(const PricingContext& pricing, Bytes bytes, const GroupPlacement& 
                                     group, 1);
 }
 
-// Reduced inside the node first, exchanged with the servers, then spread inside the node.
+// Gradients are reduced inside the node, exchanged with the servers, then distributed inside the node.
 Traffic through_servers(const PricingContext& pricing, Bytes bytes, const GroupPlacement& group) {
   const Cluster& cluster = pricing.job.cluster;
   const Layout& layout = pricing.job.layout;
@@ -33,7 +33,7 @@ Traffic through_servers(const PricingContext& pricing, Bytes bytes, const GroupP
   Traffic traffic = pricing.replica_collective(CollectiveKind::kReduceScatter, bytes, inside, 1);
   traffic += pricing.replica_collective(CollectiveKind::kAllGather, bytes, inside, 1);
   if (group.nodes <= 1) return traffic;
-  // Groups on other nodes have their share of the spare hosts.
+  // Groups on other nodes use their own share of the spare hosts.
   const double hosts = static_cast<double>(layout.spare_hosts) * group.nodes / cluster.nodes;
   const double nodes = group.nodes;
   const bool shares_load = layout.data_parallel == DataParallel::kByteps;
@@ -42,8 +42,8 @@ Traffic through_servers(const PricingContext& pricing, Bytes bytes, const GroupP
       cluster.node_network_bandwidth() * (cluster.nic_efficiency / group.groups_sharing_nics);
   traffic.time += cluster.inter_latency * 2.0 + bytes / network * factor;
   traffic.under_way += bytes / network * factor;
-  // Each node pushes its gradients once, less what its own server keeps, and hands out what that has added up: as much
-  // as BytePS needs the network for.
+  // Each node pushes its gradients once, except for the part its own server keeps, and distributes the sums of its
+  // server: with BytePS as many bytes as determine the network time.
   const double sent = shares_load ? factor : hosts <= 0.0 ? 2.0 * (nodes - 1) / nodes : 1.0;
   traffic.sent_per_rank += bytes * (sent / group.ranks_per_node);
   traffic.messages += 2.0;
@@ -114,7 +114,7 @@ double parameter_server_time(double gpu_nodes, double spare_hosts) {
 
 namespace {
 
-// The buckets of gradients that one group of ranks adds up.
+// Gradient buckets of one group of ranks that sums them.
 class Buckets {
  public:
   Buckets(const PricingContext& pricing, const GroupPlacement& group, StageCosts& costs)
@@ -143,7 +143,7 @@ class Buckets {
   static constexpr double kFirstMebibytes = 1.0;
   static constexpr double kMebibytes = 25.0;
 
-  // Buckets are of what the framework hands over: of the pass's gradients where a buffer of its own adds them up.
+  // Buckets hold what the framework passes on: the gradients of the pass if a separate buffer accumulates them.
   double parameters_in(double mebibytes) const {
     constexpr double kMebibyte = 1024.0 * 1024.0;
     const Training& training = pricing_.job.training;
@@ -153,7 +153,7 @@ class Buckets {
            (stack.keeps_pass_gradients ? std::min(element, stack.gradient_bytes) : stack.gradient_bytes);
   }
 
-  // Blocks are alike, and so are their buckets.
+  // Cached, because blocks and therefore buckets repeat.
   const Traffic& reduced(const GradientAmount& amount) {
     const auto known = std::find_if(priced_.begin(), priced_.end(), [&amount](const auto& entry) {
       return entry.first.parameters == amount.parameters && entry.first.low_rank_elements == amount.low_rank_elements;

@@ -14,8 +14,8 @@ namespace {
 
 using Block = PricedBlock;
 
-// Of a collective beside a GEMM, what the GEMM really hides: both are slowed. Fitted to Korthikanti et
-// al. 2205.05198, Tables 4 and 5.
+// Fraction of a collective that an overlapped GEMM hides; both slow down. Fitted to Korthikanti et al. 2205.05198,
+// Tables 4 and 5.
 double hidden_share(const Device& device) {
   constexpr double kOfGpus = 0.76;
   return device.generation == GpuGeneration::kCpu ? 1.0 : kOfGpus;
@@ -29,7 +29,7 @@ void add_gathered(const Operator& op, const OperatorTimes& times, TensorCollecti
   products.weight_gradient += times.weight_gradient;
 }
 
-// Null where a price follows from more than a Key.
+// Empty if a price depends on more than a Key.
 std::optional<SharedPrices::Key> key_of(const PricingContext& pricing) {
   const Job& job = pricing.job;
   const Layout& layout = job.layout;
@@ -57,7 +57,7 @@ std::optional<SharedPrices::Key> key_of(const PricingContext& pricing) {
   return key;
 }
 
-// Of a linear of a block: what is neither a matrix nor trained is not updated as one.
+// Update of the matrix of a linear in a block; parameters that are not matrices or not trained need none.
 MatrixUpdate matrix_update(const Operator& op, const PricingContext& pricing) {
   const Training& training = pricing.job.training;
   const bool muon = training.optimizer == Optimizer::kMuon;
@@ -71,7 +71,7 @@ MatrixUpdate matrix_update(const Operator& op, const PricingContext& pricing) {
   const double matrices = static_cast<double>(op.shape.batch);
   MatrixUpdate update;
   update.parameters = static_cast<double>(shorter) * static_cast<double>(longer) * matrices;
-  // Newton-Schulz runs in bf16 where weights have fp32, too.
+  // Newton-Schulz runs in bf16 even if weights are fp32.
   const Device& device = pricing.job.cluster.device;
   const bool narrower =
       muon && training.precision == Precision::kFp32 && device.peak_of(Precision::kBf16).value() > 0.0;
@@ -152,13 +152,13 @@ Section price_operators(const PricingContext& pricing, PricedParts parts, const 
   return section;
 }
 
-// Gradients of the inputs that nobody asks for are not sent either.
+// Input gradients that no layer needs are not sent either.
 void leave_out_backward(Section& section) {
   for (const Axis axis : kAxes) {
     section.input_gradient.comm[axis] = section.weight_gradient.comm[axis] = Seconds(0);
     section.sent[axis] = scaled(section.sent[axis], 0.5);
   }
-  section.sent.cp = section.context_forward;  // keys and values come again with their gradients
+  section.sent.cp = section.context_forward;  // keys and values are sent again only with their gradients
   section.tensor = {};
 }
 
@@ -181,7 +181,7 @@ Block price_block(const PricingContext& pricing, PricedParts parts, BlockKind ki
   if (exchanges) add_expert_exchange(pricing, block.cost);
   if (job.training.finetune) add_adapter_collectives(pricing, block.operators, block.cost);
   if (state == LayerState::kStill) leave_out_backward(block.cost);
-  // The last piece has no product beside it, and the device slows down beside the others.
+  // The last piece has no GEMM to overlap with, and the device slows down during the others.
   const Seconds beside = std::min(block.cost.tp_in_pieces, block.cost.forward.compute);
   block.cost.forward.comm.tp -= beside * std::min(hidden_share(job.cluster.device), 1.0 - 1.0 / job.layout.tp);
   if (job.training.stack.overlap_tp_with_weight_gradient) {
@@ -193,7 +193,7 @@ Block price_block(const PricingContext& pricing, PricedParts parts, BlockKind ki
   } else {
     add_host_floor(pricing, block.operators, block.cost);
   }
-  // Adapters that are off leave frozen blocks.
+  // Adapters that are switched off leave frozen blocks.
   const bool without_adapters = job.training.preference && job.training.finetune && job.training.finetune->adapts() &&
                                 state == LayerState::kTrained;
   block.reference =
@@ -212,7 +212,7 @@ void price_ends(const PricingContext& pricing, PricedParts parts, ModelSections&
     add_head_collectives(pricing, sections.head);
   } else {
     add_grid_embedding(pricing, sections.embedding);
-    add_grid_collectives(pricing, sections.embedding_operators, sections.embedding);  // of a norm behind it
+    add_grid_collectives(pricing, sections.embedding_operators, sections.embedding);  // a norm after the embedding
     add_grid_collectives(pricing, sections.head_operators, sections.head);
     add_grid_loss(pricing, sections.head);
   }
@@ -234,7 +234,7 @@ bool lacks(const std::array<int, kLayerStates>& layers, const std::array<Block, 
   return false;
 }
 
-// Returns the parts kept in `shared`, completed first if `lacking`. Without `shared` or a key all parts are priced.
+// Returns the parts cached in `shared`, completed first if `lacking`. Without `shared` or a key, all parts are priced.
 template <class Parts, class Lacking, class Complete>
 std::shared_ptr<const Parts> parts_of(SharedPrices* shared, const std::optional<SharedPrices::Key>& key,
                                       const Lacking& lacking, const Complete& complete) {
@@ -270,7 +270,7 @@ ModelParts price_parts(const PricingContext& pricing, PricedParts parts, SharedP
   const Job& job = pricing.job;
   ModelParts all;
   LayersByState layers = layers_by_state(job.model, job.training, 0, job.model.layers);
-  // Blocks of MTP modules are like the model's trained ones, which it may not have.
+  // Blocks of MTP modules are like the model's trained blocks, even if the model has none of that kind.
   (job.model.experts ? layers.with_experts : layers.dense)[static_cast<std::size_t>(LayerState::kTrained)] +=
       job.model.mtp_layers;
   std::optional<SharedPrices::Key> key = shared != nullptr ? key_of(pricing) : std::nullopt;

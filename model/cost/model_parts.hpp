@@ -10,8 +10,7 @@
 
 namespace flopcast {
 
-/// How much of the prices is asked for: of kMemory only parameters, of kLeastTime neither what routed operators take
-/// nor what the host does.
+/// Which prices are needed. kMemory: parameters only; kLeastTime: without the time of routed operators and of the host.
 enum class PricedParts { kAll, kPasses, kMemory, kLeastTime };
 
 /// The operators and the cost of one kind of block.
@@ -20,13 +19,13 @@ struct PricedBlock {
   LayerState state = LayerState::kTrained;
   std::vector<Operator> operators;
   Section cost;
-  PassCost reference;  ///< its forward pass in the reference of preference training
+  PassCost reference;  ///< forward pass in the reference model of preference training
   bool priced = false;
 };
 
-/// The parts of stages. Only those are priced that some job needed.
+/// The parts that stages consist of. Only parts that some job needs are priced.
 struct ModelSections {
-  bool has_ends = false;  ///< embedding and head
+  bool has_ends = false;  ///< embedding and head are priced
   bool has_mtp = false;
   std::vector<Operator> embedding_operators;
   std::vector<Operator> head_operators;
@@ -34,22 +33,22 @@ struct ModelSections {
   std::array<PricedBlock, kLayerStates> dense;
   Section embedding;
   Section head;
-  Section mtp;        ///< of one module, without its block
-  Section tied_head;  ///< on the stage that also has the embedding, whose table it shares
+  Section mtp;        ///< one module without its block
+  Section tied_head;  ///< head on the stage that also has the embedding, whose table it shares
 };
 
 struct ExpertBlocks {
   std::array<PricedBlock, kLayerStates> blocks;
 };
 
-/// All that the stages of a job are made of.
+/// All parts that the stages of a job consist of.
 struct ModelParts {
   std::shared_ptr<const ModelSections> sections;
   std::shared_ptr<const ExpertBlocks> experts;
 };
 
-/// The parts kept in `shared`, completed first where they lack something that the job needs. Without `shared`, or where
-/// a price follows from more than a SharedPrices::Key, all parts are priced.
+/// The parts cached in `shared`, completed first if they lack something the job needs. Without `shared`, or if a price
+/// depends on more than a SharedPrices::Key, all parts are priced.
 ModelParts price_parts(const PricingContext& pricing, PricedParts parts, SharedPrices* shared);
 
 }  // namespace flopcast

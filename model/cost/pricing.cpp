@@ -110,7 +110,7 @@ Traffic PricingContext::replica_collective(CollectiveKind kind, Bytes bytes, con
 
 Seconds waiting_for_host(Seconds host, Seconds device) {
   constexpr double kExponent = 6.0;     // fitted to published vTrain steps on one node, about half of them host-bound
-  constexpr double kNoticeable = 0.25;  // of the device's time; the sum is then 0.004 % more
+  constexpr double kNoticeable = 0.25;  // fraction of the device's time at which the sum is 0.004 % larger
   if (host <= device * kNoticeable) return Seconds(0);
   const double ratio = device / host;
   return host * std::pow(1.0 + std::pow(ratio, kExponent), 1.0 / kExponent) - device;
@@ -126,7 +126,7 @@ bool neighbours_on_other_nodes(const PricingContext& pricing) {
   return false;
 }
 
-// Of one tensor-parallel collective, for the host.
+// Host time for one tensor-parallel collective.
 Seconds collective_for_host(const PricingContext& pricing) {
   const Stack& stack = pricing.job.training.stack;
   Seconds time = stack.host_time_per_collective;
@@ -250,7 +250,7 @@ FlopsPerSecond mean_peak(const Job& job) {
 
 namespace {
 
-// What a microbatch sends over a cut behind the first `layers` layers.
+// Bytes that a microbatch sends over the boundary after the first `layers` layers.
 Bytes cut_behind(const LayerProfile& profile, int layers, const Layout& layout) {
   if (layers <= 0) return Bytes(0);
   return profile.layers.at(static_cast<std::size_t>(layers - 1)).output * profile.scale(layout.micro_batch_size);

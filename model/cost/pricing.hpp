@@ -11,7 +11,7 @@
 
 namespace flopcast {
 
-/// What every part of the pricing looks up. Borrows the job and the map.
+/// What all parts of the pricing need. Holds references to the job and the map.
 class PricingContext {
  public:
   PricingContext(const Job& job, const StageMap& map);
@@ -21,19 +21,19 @@ class PricingContext {
   RankGrid grid;
   ComputeModel compute;
   CommunicationModel communication;
-  CommunicationModel replica_communication;  ///< of the replicas' collectives
+  CommunicationModel replica_communication;  ///< for collectives of replicas
   GroupPlacement tp_group;
   GroupPlacement replicas;  ///< the dp·cp ranks that hold the same weights
 
-  /// `count` collectives of `bytes` each; nothing for a group of one.
+  /// Traffic of `count` collectives of `bytes` each; none for a group of one.
   Traffic collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& group, double count) const;
-  /// The same among replicas: gradients and sharded weights.
+  /// Like collective(), among replicas: gradients and sharded weights.
   Traffic replica_collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& group, double count) const;
-  double tokens() const;       ///< S, of one microbatch's context-parallel share
-  Bytes hidden_bytes() const;  ///< of one microbatch's hidden states, not split over tensor-parallel ranks
+  double tokens() const;       ///< S: tokens of one microbatch's context-parallel share
+  Bytes hidden_bytes() const;  ///< hidden states of one microbatch, not split over tensor-parallel ranks
 };
 
-/// Gradients of some parameters, and what PowerSGD of the layout's rank sends of them.
+/// Number of gradients, and the number of elements that PowerSGD with the layout's rank sends for them.
 struct GradientAmount {
   double parameters = 0.0;
   double low_rank_elements = 0.0;
@@ -41,38 +41,38 @@ struct GradientAmount {
   GradientAmount& operator+=(const GradientAmount& other);
 };
 
-/// One gradient of a run of operators.
+/// One gradient tensor of a run of operators.
 struct GradientPiece {
   GradientAmount amount;
   bool of_experts = false;
-  double finished = 0.0;  ///< share of the run's backward pass done when it is ready
+  double finished = 0.0;  ///< fraction of the run's backward pass completed when it is ready
 };
 
-/// Of one collective of a backward pass that brings linears their input (see add_block_collectives), and the products
-/// of these linears.
+/// Times of one collective each in the backward pass of linears whose input is gathered (see add_block_collectives),
+/// and of the GEMMs of these linears.
 struct TensorCollectives {
   struct Products {
     Seconds input_gradient;
     Seconds weight_gradient;
   };
-  Seconds gather;       ///< of a linear's input, again for its weight gradient: beside the input gradient
-  Seconds sum;          ///< of the input gradient: beside the weight gradient
-  Products attention;   ///< of linears whose input is gathered before attention
-  Products mlp;         ///< and before the MLP
-  bool has_mlp = true;  ///< whether there is one of the latter
+  Seconds gather;       ///< gathers a linear's input again for its weight gradient; overlaps with the input gradient
+  Seconds sum;          ///< sums the input gradient; overlaps with the weight gradient
+  Products attention;   ///< linears whose input is gathered before attention
+  Products mlp;         ///< linears whose input is gathered before the MLP
+  bool has_mlp = true;  ///< false if there are none of the latter
 
-  /// What of them has a product beside it.
+  /// Part of the collectives that overlaps with a GEMM.
   Seconds beside() const;
 };
 
-/// A run of operators priced together, for one microbatch.
+/// A run of operators priced together for one microbatch.
 struct Section {
   PassCost forward;
   PassCost input_gradient;
   PassCost weight_gradient;
-  PassCost core;               ///< the part selective recomputation redoes
-  Seconds attention;           ///< forward, of scores, softmax and context
-  Seconds attention_backward;  ///< of the same
+  PassCost core;               ///< the part repeated by selective recomputation
+  Seconds attention;           ///< forward pass of scores, softmax and context
+  Seconds attention_backward;  ///< backward pass of the same
   Flops flops;
   Flops forward_flops;
   Flops core_flops;
@@ -80,27 +80,27 @@ struct Section {
   double expert_parameters = 0.0;
   FrozenWeights frozen;
   MatrixUpdates matrices;
-  Bytes dequantised;         ///< the largest weight that is widened where it is multiplied with
-  TensorCollectives tensor;  ///< backward collectives that products may run beside
-  Seconds tp_hidden;         ///< what of them does, in a full backward pass
-  Seconds tp_in_pieces;      ///< forward collectives that are cut in pieces beside the products
+  Bytes dequantised;         ///< largest weight that is widened just before it is multiplied
+  TensorCollectives tensor;  ///< backward collectives that may overlap with GEMMs
+  Seconds tp_hidden;         ///< hidden part of them in a full backward pass
+  Seconds tp_in_pieces;      ///< forward collectives that are split into pieces overlapped with the GEMMs
   ExpertLayer expert_layer;
   PairGain pair_saved;
   PairGain pair_hidden;
   ByAxis<Traffic> sent;
-  Traffic context_forward;  ///< of sent.cp, what the forward pass sends
-  Traffic grid_forward;     ///< of sent.tp on a grid, the same
+  Traffic context_forward;  ///< part of sent.cp sent by the forward pass
+  Traffic grid_forward;     ///< part of sent.tp sent by the forward pass on a grid
   double low_rank_elements = 0.0;
-  std::vector<GradientPiece> gradients;  ///< in the order the backward pass finishes them
+  std::vector<GradientPiece> gradients;  ///< in the order in which the backward pass finishes them
 };
 
-/// Equal units (blocks, or one embedding or head) that follow each other in a stage.
+/// Equal consecutive units of a stage: blocks, or one embedding or head.
 struct UnitRun {
   const Section* section = nullptr;
-  int count = 1;      ///< 1 or more
-  Seconds recompute;  ///< of one unit, in its backward pass
+  int count = 1;      ///< at least 1
+  Seconds recompute;  ///< time per unit in its backward pass
 
-  /// Of one unit, communication of its own included.
+  /// Time per unit, including its communication.
   Seconds forward() const { return section->forward.total(); }
   Seconds backward() const {
     return recompute + section->input_gradient.total() + section->weight_gradient.total() - section->tp_hidden;
@@ -109,32 +109,33 @@ struct UnitRun {
 
 Traffic scaled(const Traffic& traffic, double times);
 
-/// What computation takes longer beside communication, of the time that the two run side by side: they share
-/// multiprocessors and memory bandwidth. What a network adds to each hop (hop_latency) takes neither. Fitted to
-/// published FSDP steps, at the upper end of the 0.19 to 0.4 of the literature; cores that only compute: nothing. The
-/// same for sharded weights, gradient buckets, updated weights and pipeline transfers.
+/// Relative slowdown of computation while it overlaps with communication: they share multiprocessors and memory
+/// bandwidth. Network latency per hop (hop_latency) uses neither. Fitted to published FSDP steps, at the upper end of
+/// the 0.19 to 0.4 in the literature; zero for CPUs. Applies equally to sharded weights, gradient buckets, updated
+/// weights and pipeline transfers.
 double overlap_slowdown(const Device& device);
 
-/// What the host takes to launch a block's kernels and collectives.
+/// Host time to launch the kernels and collectives of a block.
 struct HostTime {
   Seconds forward;
   Seconds backward;
 };
-/// Graphs of attention and what is around it take about half of a dense block's launches, and all but the routed
-/// operators' of a block with experts.
+/// Scoped CUDA graphs cover about half of a dense block's launches, and in a block with experts all but the routed
+/// operators'.
 HostTime host_time(const PricingContext& pricing, const std::vector<Operator>& operators);
 
-/// What a pass of `device` takes longer: see add_host_floor.
+/// Time that waiting for the host adds to a pass of `device`: see add_host_floor.
 Seconds waiting_for_host(Seconds host, Seconds device);
 
-/// A pass takes no less than the host needs to launch its kernels and collectives, and somewhat more where both take
-/// about as long, because now one and now the other waits: (device^6 + host^6)^(1/6). What that adds counts as
-/// computation, half and half in the two parts of the backward pass. What weight gradients hide of collectives is no
-/// time of the device: a pass that waits for its host gains nothing by it. Nothing for a stack without host times.
-/// With Stack::host_waits_for_hops the host's time holds the hops of the block's collectives too, (nodes - 1) ·
-/// hop_latency each; with Stack::collective_stall, where pipeline neighbours are on other nodes, tp times that each.
-/// With sequence parallelism these are 4 forward and 6 backward (Korthikanti et al. 2205.05198 §4.2.2: inputs are
-/// gathered again for the weight gradients).
+/// Adds the time by which the host slows down a block's passes. A pass takes at least as long as the host needs to
+/// launch its kernels and collectives, and somewhat longer if both take similar time, because they alternately wait for
+/// each other: (device^6 + host^6)^(1/6). The added time counts as computation, split equally between the two parts of
+/// the backward pass. Collectives hidden by weight gradients take no device time, so a host-bound pass gains nothing
+/// from hiding them. No effect for a stack without host times.
+/// With Stack::host_waits_for_hops, the host's time includes the hops of the block's collectives, (nodes - 1) ·
+/// hop_latency each; with Stack::collective_stall, and pipeline neighbours on other nodes, it includes tp times that
+/// stall for each. With sequence parallelism these are 4 collectives in the forward and 6 in the backward pass
+/// (Korthikanti et al. 2205.05198 §4.2.2: inputs are gathered again for the weight gradients).
 void add_host_floor(const PricingContext& pricing, const std::vector<Operator>& operators, Section& block);
 
 }  // namespace flopcast

@@ -27,7 +27,7 @@ std::vector<int> StageMap::stages_of(int rank) const {
 }
 
 void CostsByStage::reserve(std::size_t stages) {
-  constexpr std::size_t kUsuallyUnlike = 3;  // the first, those between, the last
+  constexpr std::size_t kUsuallyUnlike = 3;  // first, inner and last stage
   entry_of_.reserve(stages);
   entries_.reserve(std::min(stages, kUsuallyUnlike));
 }
@@ -52,8 +52,8 @@ StageCosts& CostsByStage::own(std::size_t stage) {
 
 namespace {
 
-// While a block is recomputed and differentiated, its activations, their gradients and the kernels' temporaries live
-// together: three times the activations, fitted to the memory of the published BLOOM runs.
+// While a block is recomputed and differentiated, its activations, their gradients and the kernels' temporaries are
+// alive together: three times the activations, fitted to the memory of the published BLOOM runs.
 constexpr double kRecomputeWorkingSet = 3.0;
 
 using Block = PricedBlock;
@@ -68,7 +68,7 @@ class StepPricer {
   StageCosts price_whole_model();
 
  private:
-  // Of a stage's layers, and of these those that full recomputation does again.
+  // A stage's layers, and those of them that full recomputation repeats.
   struct LayerCounts {
     LayersByState all;
     LayersByState redone;
@@ -88,7 +88,7 @@ class StepPricer {
   const Block& block_of_mtp() const;
   int redone_of_mtp() const;
   void add_mtp(bool has_embedding, StageCosts& costs) const;
-  // What a stage's costs depend on beside its ends of the model; nothing for a stage that has one.
+  // Everything that determines the costs of an inner stage; empty for stages at either end of the model.
   struct Alike {
     LayerCounts layers;
     int passes_in_a_row = 1;
@@ -114,7 +114,7 @@ class StepPricer {
 
 namespace {
 
-// Whether each tensor-parallel rank holds its part of the hidden states between blocks.
+// True if each tensor-parallel rank holds only its part of the hidden states between blocks.
 bool tokens_are_split(const Layout& layout) {
   return layout.sequence_parallel || layout.tensor_parallel != TensorParallel::k1d;
 }
@@ -138,8 +138,8 @@ void add_section(const Section& section, double times, StageCosts& costs) {
   costs.dequantised_weight = std::max(costs.dequantised_weight, section.dequantised);
 }
 
-// What of the replicas' traffic inside the passes is hidden, a third of it in the forward pass. The network's latency
-// slows nothing down.
+// Charges the slowdown caused by the hidden part of the replicas' traffic during the passes, a third of it to the
+// forward pass. Network latency slows nothing down.
 void add_overlap_slowdown(double slowdown, StageCosts& costs) {
   const Seconds exposed = costs.forward.comm.dp + costs.input_gradient.comm.dp;
   const Traffic& sent = costs.sent.dp;
@@ -150,7 +150,7 @@ void add_overlap_slowdown(double slowdown, StageCosts& costs) {
   costs.input_gradient.compute += hidden * (slowdown * (1.0 - kForwardShare));
 }
 
-// The head's table is the embedding's.
+// The head shares the embedding's table.
 void drop_table(double table, double low_rank_elements, const Training& training, StageCosts& costs) {
   costs.parameters -= table;
   costs.low_rank_elements -= low_rank_elements;
@@ -183,7 +183,8 @@ StepPricer::LayerCounts StepPricer::layer_counts(int first_layer, int layers) co
   return counts;
 }
 
-// In the order of the layers: what is still lies below what is trained; frozen layers above it come last.
+// In the order of the layers: frozen layers that need no gradients are below the trained ones; other frozen layers come
+// last.
 template <class Visit>
 void StepPricer::each_block(const LayerCounts& layers, const Visit& visit) const {
   for (const LayerState state : {LayerState::kStill, LayerState::kTrained, LayerState::kPassing}) {
@@ -193,7 +194,8 @@ void StepPricer::each_block(const LayerCounts& layers, const Visit& visit) const
   }
 }
 
-// What selective recomputation does again of a block, with the collectives of what it redoes whole.
+// The part of a block that selective recomputation repeats, with the collectives of modules that are repeated as a
+// whole.
 PassCost StepPricer::redone(const Block& block) const {
   PassCost again = block.cost.core;
   again.comm.tp += block.cost.forward.comm.tp * share_redone_selectively(job_, block.kind);
@@ -283,7 +285,7 @@ std::vector<UnitRun> StepPricer::runs_of(int index, const LayerCounts& layers) c
   return runs;
 }
 
-// Of tied embeddings, on a first stage that lies on the rank of this one.
+// True if embeddings are tied and this stage's rank also holds a first stage.
 bool StepPricer::rank_has_table(int index) const {
   const auto rank_of = [this](int stage) { return map_.rank_of_stage[static_cast<std::size_t>(stage)]; };
   bool has = false;
@@ -296,13 +298,13 @@ const Block& StepPricer::block_of_mtp() const {
                              : parts_.sections->dense)[static_cast<std::size_t>(LayerState::kTrained)];
 }
 
-// With all layers, but not where only the first of a stage are.
+// MTP blocks are recomputed when all layers are, but not when only the first layers of each stage are.
 int StepPricer::redone_of_mtp() const {
   const bool all = job_.layout.recompute == Recompute::kFull && !job_.layout.recompute_layers;
   return all ? job_.model.mtp_layers : 0;
 }
 
-// On a stage of its own the embedding is a second one, whose gradients are added to the first's.
+// If the embedding is on another stage, MTP holds a second copy, whose gradients are added to the first's.
 void StepPricer::add_mtp(bool has_embedding, StageCosts& costs) const {
   const int modules = job_.model.mtp_layers;
   if (modules == 0) return;
@@ -315,12 +317,12 @@ void StepPricer::add_mtp(bool has_embedding, StageCosts& costs) const {
   costs.embedding_parameters = table;
 }
 
-// What PowerSGD would send of the head's table.
+// Number of elements that PowerSGD would send for the head's table.
 double StepPricer::low_rank_of_head() const {
   return gradient_amount(parts_.sections->head_operators[1], job_.layout).low_rank_elements;
 }
 
-// Preference training passes each sequence forward without gradients as well: through the reference, and with kto
+// Preference training also passes each sequence forward without gradients: through the reference model and, with kto,
 // through the trained model. These passes keep nothing; their collectives are those of the forward pass.
 void StepPricer::add_passes_beside(const LayerCounts& layers, StageCosts& costs) const {
   const std::optional<Preference>& preference = job_.training.preference;
@@ -345,7 +347,7 @@ void StepPricer::add_passes_beside(const LayerCounts& layers, StageCosts& costs)
     costs.model_flops += end->forward_flops * passes;
   }
   if (!costs.has_head) return;
-  // The logits and their logarithms, while those of the trained model are kept.
+  // The logits and their logarithms, in addition to those kept for the trained model.
   costs.logits_buffer = std::max(costs.logits_buffer, parts_.sections->head_operators[1].output * 2.0);
 }
 
@@ -368,7 +370,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
     add_section(parts_.sections->head, 1, costs);
     costs.activation += saved_activation(parts_.sections->head_operators);
     costs.saved_logits = parts_.sections->head_operators.back().saved;
-    // The loss works in place on what it stored; what is new is the gradient cast for the GEMMs.
+    // The loss works in place on its stored logits; only the gradient cast for the GEMMs is new.
     costs.logits_buffer = gradient_buffer(parts_.sections->head_operators) +
                           placeholder_gradients(parts_.sections->head_operators, job_.training);
     const double table = parts_.sections->head_operators[1].parameters;
@@ -389,8 +391,8 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   return costs;
 }
 
-// With a first and a last stage on one rank (V maps, one rank with chunks, the two copies of a bidirectional schedule)
-// there is one tied table, and nothing to add up between first and last rank.
+// If a rank holds a first and a last stage (V maps, one rank with chunks, the two copies of a bidirectional schedule),
+// it has one tied table, and nothing is summed between first and last rank.
 void StepPricer::share_tables_within_ranks(StepCosts& costs) const {
   for (int first = 0; first < map_.stages(); first += map_.model_stages) {
     for (int last = map_.model_stages - 1; last < map_.stages(); last += map_.model_stages) {
@@ -428,7 +430,7 @@ BoundaryCosts StepPricer::transfer(bool crosses_nodes) const {
   if (scattered)
     costs.forward += pricing_.communication.collective(CollectiveKind::kAllGather, pricing_.hidden_bytes() / slices,
                                                        pricing_.tp_group);
-  // What device and host wait for has no computation beside it.
+  // A transfer that device and host wait for does not overlap with computation.
   const Stack& stack = job_.training.stack;
   const bool beside = !stack.blocking_sends && stack.transfer_synchronization == Seconds(0);
   if (beside) costs.slowdown = costs.forward * overlap_slowdown(job_.cluster.device);
@@ -445,7 +447,7 @@ std::optional<StepPricer::Alike> StepPricer::inner_stage(int index, int first_la
   return Alike{layer_counts(first_layer, layers), row};
 }
 
-// Of inner stages that are alike only the first is priced.
+// Equal inner stages are priced only once.
 CostsByStage StepPricer::price_stages(const std::vector<int>& stage_layers) const {
   std::vector<int> first_layer(stage_layers.size() + 1, 0);
   std::partial_sum(stage_layers.begin(), stage_layers.end(), first_layer.begin() + 1);
@@ -520,7 +522,7 @@ Seconds least_pass_time(const Job& job, SharedPrices& shared) {
 
 Flops model_flops_per_step(const Job& job, AttentionFlops counted) {
   if (job.profile) return Flops(0);
-  // The model's own work: what several tensor-parallel ranks do alike counts once.
+  // The model's own work: work repeated on several tensor-parallel ranks counts once.
   const auto all_passes = [&job, counted](const std::vector<Operator>& operators) {
     Flops sum;
     for (const Operator& op : operators) {

@@ -16,13 +16,13 @@
 
 namespace flopcast {
 
-/// Which part of the model each stage of a schedule holds and which pipeline rank runs it. A bidirectional schedule
-/// holds the model twice: its stage s has part s mod `model_stages`.
+/// Which part of the model each stage of a schedule holds, and which pipeline rank runs it. A bidirectional schedule
+/// holds the model twice: its stage s holds part s mod `model_stages`.
 struct StageMap {
   std::vector<int> rank_of_stage;
   int model_stages = 1;
-  /// By stage; empty: 1. Its microbatches, in a program whose ranks run all those of a stage in a row, in either
-  /// direction: sharded weights are then gathered once for the row, and gradients reduced once at its end.
+  /// Per stage; empty: 1. Number of microbatches whose passes through the stage the ranks run in a row, in each
+  /// direction: sharded weights are then gathered once per row, and gradients reduced once at its end.
   std::vector<int> passes_in_a_row;
 
   int stages() const { return static_cast<int>(rank_of_stage.size()); }
@@ -31,11 +31,12 @@ struct StageMap {
   std::vector<int> stages_of(int rank) const;  ///< ascending
 };
 
-/// One pass of one microbatch through one stage, on one rank. Communication is the exposed part: the device waits.
+/// One pass of one microbatch through one stage on one rank. Communication is the exposed part, during which the device
+/// waits.
 struct PassCost {
   Seconds compute;
-  ByAxis<Seconds> comm;  ///< dp: weights gathered and gradients reduced inside the pass; pp: none
-  Seconds offload;       ///< activations on their way to or from the host
+  ByAxis<Seconds> comm;  ///< dp: gathering weights and reducing gradients during the pass; pp: always 0
+  Seconds offload;       ///< exposed transfer of activations to or from the host
 
   Seconds total() const {
     Seconds sum = compute;
@@ -44,27 +45,27 @@ struct PassCost {
   }
 };
 
-/// What one axis sends, whatever of it is hidden behind compute.
+/// Traffic of one axis, whether or not compute hides it.
 struct Traffic {
   Seconds time;
   Bytes sent_per_rank;
   double messages = 0.0;
-  Seconds under_way{};  ///< `time` without what the network adds to hops between nodes; collectives of replicas
+  Seconds under_way{};  ///< `time` without the network's latency per hop between nodes; collectives of replicas only
 
   Traffic& operator+=(const Traffic& other);
 };
 
 /// Gradients reduced together during a stage's last backward pass.
 struct GradientBucket {
-  double remaining = 0.0;  ///< share of that pass still to run when the last gradient of the bucket is ready
+  double remaining = 0.0;  ///< fraction of that pass still to run when the bucket's last gradient is ready
   Seconds reduction;
 };
 
-/// Parameters that are not trained, all of them and those of experts.
+/// Parameters that are not trained: in total and those of experts.
 struct FrozenWeights {
   double parameters = 0.0;
   double experts = 0.0;
-  Bytes weights;  ///< as they are stored
+  Bytes weights;  ///< in their storage format
   Bytes expert_weights;
 
   void add(const FrozenWeights& other, double times);
@@ -74,15 +75,15 @@ struct FrozenWeights {
   }
 };
 
-/// What muon and galore do with the trained matrices of blocks, on one rank and in one step; nothing for other
-/// optimizers. Other parameters are Adam's.
+/// Updates of the trained matrices of blocks by muon and galore, for one rank and step; zero for other optimizers. Adam
+/// updates the other parameters.
 ///
 /// muon     five Newton-Schulz steps on each matrix m x n, m <= n, in bf16: X·Xᵀ, its square and a product with X,
-///          4m²n + 2m³ FLOPs a step (Liu et al. 2502.16982 §2.1). Each tensor-parallel rank takes its own part of a
-///          matrix (Megatron Core's muon_tp_mode blockwise).
+///          4m²n + 2m³ FLOPs per step (Liu et al. 2502.16982 §2.1). Each tensor-parallel rank processes its own part of
+///          a matrix (Megatron Core's muon_tp_mode blockwise).
 /// galore   the gradient is projected on r dimensions of the shorter side and the update back, 4mnr FLOPs; two moments
-///          of r·n and a projection of m·r (Zhao et al. 2403.03507 Table 1). Left out: the decompositions that renew
-///          the projection every few hundred steps.
+///          of r·n and a projection of m·r (Zhao et al. 2403.03507 Table 1). Not modelled: the decompositions that
+///          renew the projection every few hundred steps.
 struct MatrixUpdate {
   double parameters = 0.0;
   double projected = 0.0;    ///< elements of the projected gradients
@@ -92,7 +93,7 @@ struct MatrixUpdate {
   void add(const MatrixUpdate& other, double times);
 };
 
-/// Replicas hold experts in other parts than the rest.
+/// Replicas split expert matrices differently from the others.
 struct MatrixUpdates {
   MatrixUpdate dense;
   MatrixUpdate experts;
@@ -100,19 +101,20 @@ struct MatrixUpdates {
   void add(const MatrixUpdates& other, double times);
 };
 
-/// One layer with experts as it runs: what is computed between its exchanges, and these. The gradient of a combine goes
-/// to the experts, as long as a dispatch, and that of a dispatch comes back like a combine. Without what the host adds.
+/// Timeline of one layer with experts: its exchanges and the computation between them. The gradient of a combine
+/// travels to the experts and takes as long as a dispatch; that of a dispatch comes back like a combine. Excludes host
+/// overhead.
 struct ExpertLayer {
-  Seconds before;          ///< forward, up to the dispatch: attention, router, collectives of other axes
-  Seconds experts;         ///< forward, from the dispatch on
-  Seconds experts_input;   ///< input gradients of the same
-  Seconds experts_weight;  ///< weight gradients
+  Seconds before;          ///< forward pass up to the dispatch: attention, router, collectives of other axes
+  Seconds experts;         ///< forward pass from the dispatch on
+  Seconds experts_input;   ///< input gradients of these operators
+  Seconds experts_weight;  ///< weight gradients of these operators
   Seconds before_input;
   Seconds before_weight;
   Seconds dispatch;
   Seconds combine;
-  bool delays_weights = false;  ///< beside another pass, weight gradients are computed while gradients are exchanged
-  double slower = 0.0;          ///< by which share computation slows down beside an exchange
+  bool delays_weights = false;  ///< in overlapped passes, weight gradients are computed while gradients are exchanged
+  double slower = 0.0;          ///< relative slowdown of computation during an exchange
   double exchange_slower = 0.0;
 
   Seconds forward() const { return before + dispatch + experts + combine; }
@@ -121,71 +123,73 @@ struct ExpertLayer {
   }
 };
 
-/// What a forward and a backward pass of two microbatches gain where they run as a pair, over n layers with experts:
-/// each · n - ends, and not less than nothing.
+/// Time saved when a forward and a backward pass of two microbatches run as a pair over n layers with experts: each · n
+/// - ends, but at least 0.
 struct PairGain {
   Seconds each;
-  Seconds ends;  ///< at the ends of a pair some exchanges have nothing beside them
+  Seconds ends;  ///< at the ends of a pair, some exchanges have nothing to overlap with
 
   Seconds of(int layers) const { return std::max(Seconds(0), each * static_cast<double>(layers) - ends); }
 };
 
-/// Everything the simulator and the planner need to know of a stage; times per microbatch unless said otherwise.
-/// The full backward pass B is recompute + input_gradient + weight_gradient, less what overlaps: tp_hidden.
+/// Everything the simulator and the planner need to know about a stage; times are per microbatch unless stated
+/// otherwise.
+/// The full backward pass B is recompute + input_gradient + weight_gradient - tp_hidden, the overlapped part.
 struct StageCosts {
   int layers = 0;
   bool has_embedding = false;
   bool has_head = false;
 
   PassCost forward;
-  PassCost recompute;  ///< forward work redone in the backward pass, before the input gradient
+  PassCost recompute;  ///< forward work repeated in the backward pass, before the input gradient
   PassCost input_gradient;
   PassCost weight_gradient;
-  Seconds split_slowdown;  ///< what the input gradient takes longer where its weight gradient comes later
+  Seconds split_slowdown;  ///< extra time of an input gradient whose weight gradient is computed later
   Seconds tp_hidden;       ///< TP communication of the input gradient that a full B hides behind its weight gradient
-  /// Where passes run as pairs: what F of this stage and B of a stage with as many layers with experts take less than
-  /// one after the other, and what of their exchanges nobody waits for. Of two stages the lesser counts.
+  /// For passes that run as pairs: the time that F of this stage and B of a stage with as many expert layers save
+  /// compared to running one after the other, and the hidden part of their exchanges. For two different stages, the
+  /// smaller value applies.
   Seconds pair_saved;
   Seconds pair_hidden;
   int expert_layers = 0;
-  ExpertLayer expert_layer;  ///< each of these
+  ExpertLayer expert_layer;  ///< one of these layers
 
-  ByAxis<Traffic> sent;  ///< in all passes together; what follows the last microbatch is the flush's
+  ByAxis<Traffic> sent;  ///< all passes together; traffic after the last microbatch is in FlushCosts
 
-  std::vector<GradientBucket> buckets;  ///< in the order they become ready; empty: reduced after the flush
-  Traffic bucket_traffic;               ///< of all buckets, once a step
+  std::vector<GradientBucket> buckets;  ///< in the order in which they become ready; empty: reduced after the flush
+  Traffic bucket_traffic;               ///< all buckets, once per step
 
   Flops model_flops;  ///< of this rank, forward and backward, without recomputation
   Flops recompute_flops;
 
   Bytes activation;          ///< kept per microbatch in flight
-  Bytes recompute_buffer;    ///< one block's activations, alive while its backward pass redoes them
-  Bytes gradient_buffer;     ///< gradients of activations inside one block's backward pass
-  Bytes saved_logits;        ///< of activation: what the loss keeps, on the stage with the head
+  Bytes recompute_buffer;    ///< activations of one block, alive while its backward pass recomputes them
+  Bytes gradient_buffer;     ///< gradients of activations within one block's backward pass
+  Bytes saved_logits;        ///< part of `activation` that the loss keeps, on the stage with the head
   Bytes logits_buffer;       ///< gradients of the logits and of their input, on the stage with the head
-  Bytes placeholders;        ///< gradients of linears that are allocated and never read
-  Bytes gathered_weights;    ///< whole weights of the units at work and on their way, where weights are sharded
-  Bytes gathered_gradients;  ///< whole gradients of one unit before they are scattered; outputs on nn.DataParallel's
-                             ///< GPU 0
+  Bytes placeholders;        ///< gradients of linears that are allocated but never read
+  Bytes gathered_weights;    ///< whole weights of the current and the prefetched units if weights are sharded
+  Bytes gathered_gradients;  ///< whole gradients of one unit before they are scattered; with nn.DataParallel the
+                             ///< outputs on GPU 0
   Bytes offload_buffer;      ///< activations of two layers on their way to or from the host
 
-  Bytes dequantised_weight;  ///< the largest of those that are stored in few bits, while it is multiplied with
+  Bytes dequantised_weight;  ///< largest quantised weight, widened while it is multiplied
 
   double parameters = 0.0;            ///< of this rank
-  double expert_parameters = 0.0;     ///< of these, the ones that expert-parallel ranks split
-  FrozenWeights frozen;               ///< of these, the ones that are not trained
+  double expert_parameters = 0.0;     ///< the part of them that expert-parallel ranks split
+  FrozenWeights frozen;               ///< the part of them that is not trained
   MatrixUpdates matrices;             ///< of the trained ones
-  double low_rank_elements = 0.0;     ///< what PowerSGD sends of the dense ones; 0: not known
+  double low_rank_elements = 0.0;     ///< elements PowerSGD sends for the dense ones; 0: unknown
   double tensors = 0.0;               ///< operators with parameters
-  double embedding_parameters = 0.0;  ///< the tied table, whose gradients the first and last stage add up
+  double embedding_parameters = 0.0;  ///< the tied table, whose gradients are summed over first and last stage
 
-  /// Forward and whole backward pass of a microbatch, each without another pass that it overlaps with.
+  /// Forward and full backward pass of a microbatch, without overlap with other passes.
   Seconds passes() const {
     return forward.total() + recompute.total() + input_gradient.total() + weight_gradient.total() - tp_hidden;
   }
 };
 
-/// The costs of every stage, in order. Stages that are alike may share one entry.
+/// The costs of all stages, in order. Equal stages may share one entry.
 class CostsByStage {
  public:
   class Iterator;
@@ -200,8 +204,8 @@ class CostsByStage {
 
   void reserve(std::size_t stages);
   void push_back(StageCosts costs);
-  void push_like(std::size_t stage);   ///< one more stage, that is like `stage`
-  StageCosts& own(std::size_t stage);  ///< to be changed, without the stages that were like it
+  void push_like(std::size_t stage);   ///< appends a stage equal to `stage`
+  StageCosts& own(std::size_t stage);  ///< mutable access that does not change equal stages
 
  private:
   std::vector<StageCosts> entries_;
@@ -244,15 +248,15 @@ inline CostsByStage::Iterator CostsByStage::end() const {
   return {*this, size()};
 }
 
-/// The transfer over the boundary between stage s and s + 1, per rank and microbatch, or slice of one.
+/// The transfer between stages s and s + 1, per rank and microbatch (or slice of one).
 struct BoundaryCosts {
   Seconds forward;
   Seconds backward;
-  Seconds slowdown;  ///< of a pass at its lower end, beside which it travels; 0 where transfers occupy the sender
+  Seconds slowdown;  ///< of the overlapped pass at the receiving end; 0 if transfers block the sender
   Bytes bytes;       ///< sent per rank, one direction
 };
 
-/// What follows the last microbatch, by pipeline rank.
+/// Costs after the last microbatch, by pipeline rank.
 struct FlushCosts {
   Seconds gradient_reduction;
   Seconds embedding_reduction;
@@ -260,11 +264,11 @@ struct FlushCosts {
   Seconds optimizer;
   Seconds parameter_gather;
   Traffic dp;
-  Traffic replicas;  ///< of dp, gradients reduced and weights handed out among all that hold the same
+  Traffic replicas;  ///< part of dp: gradients reduced and weights distributed among ranks that hold the same
   double parameters = 0.0;
 };
 
-/// The one source of costs for simulator and planner.
+/// The only source of costs for simulator and planner.
 struct StepCosts {
   CostsByStage stages;
   std::vector<BoundaryCosts> boundaries;
@@ -274,11 +278,11 @@ struct StepCosts {
 struct ModelSections;
 struct ExpertBlocks;
 
-/// Prices of blocks, embedding and head, reused between the layouts of one job. Key holds everything that decides them;
-/// pp, dp, ZeRO's stage, the batch, the schedule and the choice of recomputation do not. Jobs that share an object may
-/// differ only in Key, in those, in which layers have experts, in MTP modules, and in whether gradients are reduced
-/// during the backward pass. Do not share an object between price_memory, least_pass_time and the other functions, nor
-/// between threads. At kMost entries all are dropped.
+/// Cached prices of blocks, embedding and head, shared by the layouts of one job. Key holds everything that determines
+/// them; pp, dp, the ZeRO stage, the batch, the schedule and the choice of recomputation do not. Jobs that share an
+/// object may differ only in Key, in these settings, in which layers have experts, in MTP modules, and in whether
+/// gradients are reduced during the backward pass. An object must not be shared between price_memory, least_pass_time
+/// and the other functions, nor between threads. When it reaches kMost entries, all are dropped.
 class SharedPrices {
  public:
   struct Key {
@@ -288,8 +292,8 @@ class SharedPrices {
     bool sequence_parallel = false;
     GroupPlacement tensor_ranks;
     GroupPlacement context_ranks;
-    GroupPlacement context_ring;  ///< of the context ranks, those of different inner groups
-    int ep = 1;                   ///< this and what follows: for blocks with experts
+    GroupPlacement context_ring;  ///< context ranks of different inner groups
+    int ep = 1;                   ///< this and the following members: for blocks with experts
     int expert_tensor_ranks = 1;
     GroupPlacement expert_ranks;
     ExpertOverlap overlap = ExpertOverlap::kNone;
@@ -303,7 +307,7 @@ class SharedPrices {
   SharedPrices(const SharedPrices&) = delete;
   SharedPrices& operator=(const SharedPrices&) = delete;
   ~SharedPrices();
-  /// Parts is one of the two. Null where none is kept.
+  /// Parts is ModelSections or ExpertBlocks. Null if none is cached.
   template <class Parts>
   std::shared_ptr<const Parts> find(const Key& key) const {
     const auto& known = std::get<Kept<Parts>>(known_);
@@ -324,54 +328,55 @@ class SharedPrices {
   std::tuple<Kept<ModelSections>, Kept<ExpertBlocks>> known_;
 };
 
-/// Prices a job operator by operator. `stage_layers` has one entry per model stage. The same with and without `shared`,
-/// to the bit. Where more than SharedPrices::Key counts (adapters, laws of one's own, ranks in another order, tensor
-/// grids, stalls that neighbours on other nodes cause, uneven nodes, layer profiles) nothing is kept.
+/// Prices a job operator by operator. `stage_layers` has one entry per model stage. Results are bit-identical with and
+/// without `shared`. Nothing is cached if more than SharedPrices::Key matters (adapters, preference training,
+/// user-defined costs, reordered ranks, tensor grids, stalls caused by neighbours on other nodes, uneven nodes, layer
+/// profiles).
 StepCosts price_step(const Job& job, const StageMap& map, const std::vector<int>& stage_layers,
                      SharedPrices* shared = nullptr);
 
-/// The stages of price_step alone, without boundaries, flushes and gradient buckets. Tied tables count on both stages.
+/// Only the stages of price_step, without boundaries, flushes and gradient buckets. Tied tables count on both stages.
 CostsByStage price_passes(const Job& job, const StageMap& map, const std::vector<int>& stage_layers,
                           SharedPrices* shared = nullptr);
 
-/// The whole model on one stage: only `activation`, parameters and frozen weights: the same as price_step's, without
-/// a price of any time. For layouts that do not offload activations.
+/// The whole model on one stage, with only `activation`, parameters and frozen weights, equal to those of price_step
+/// but without pricing any times. For layouts that do not offload activations.
 StageCosts price_memory(const Job& job, SharedPrices& shared);
 
 /// A lower bound of a microbatch's forward and backward pass through the whole model, for any experts, expert ranks, pp
 /// and recomputation. It counts computation and the collectives of tensor and context ranks. Left out: the experts'
-/// products and exchange, waits for the host, sharded weights. Expects a layout with ep 1 and without recomputation,
-/// and a job without fine-tuning.
+/// GEMMs and exchange, waiting for the host, sharded weights. Expects a layout with ep 1 and without recomputation, and
+/// a job without fine-tuning.
 Seconds least_pass_time(const Job& job, SharedPrices& shared);
 
-/// Whether the products of causal attention count in full or by half. Both are called MFU: PaLM 2204.02311 and Megatron
-/// count in full, FlashAttention-2 2307.08691 and PyTorch's counters by half.
+/// Whether causal attention counts with its full or half its FLOPs. Both are called MFU: PaLM 2204.02311 and Megatron
+/// count it in full, FlashAttention-2 2307.08691 and PyTorch's counters by half.
 enum class AttentionFlops { kFull, kCausal };
 
-/// FLOPs of one step over all ranks as MFU counts them: GEMMs forward and twice backward, attention in full unless
-/// said otherwise. For GPT: 72BLsh²(1 + s/6h + V/12hL) (Narayanan et al. 2104.04473 eq. 3, without recomputation).
-/// 0 for a layer profile, which knows no FLOPs.
+/// FLOPs of one step over all ranks as counted for MFU: GEMMs once forward and twice backward, attention in full unless
+/// specified otherwise. For GPT: 72BLsh²(1 + s/6h + V/12hL) (Narayanan et al. 2104.04473 eq. 3, without recomputation).
+/// 0 for a layer profile, which does not know FLOPs.
 Flops model_flops_per_step(const Job& job, AttentionFlops counted = AttentionFlops::kFull);
 
 /// Prices a step on a cluster whose nodes hold different devices. All ranks of a pipeline rank (its tensor-, context-
-/// and data-parallel peers) wait for each other, so each stage, and what follows the last microbatch, takes the time of
-/// the slowest device among them.
-/// Left out: giving slower replicas fewer microbatches, and groups whose ends differ in NCCL's tuning.
+/// and data-parallel peers) wait for each other, so each stage, and the flush, takes the time of the slowest device
+/// among them.
+/// Not modelled: giving slower replicas fewer microbatches, and groups whose ends differ in NCCL's tuning.
 StepCosts price_uneven_step(const Job& job, const StageMap& map, const std::vector<int>& stage_layers);
 
-/// The memory of the smallest device among the ranks of a pipeline rank.
+/// Memory of the smallest device among the ranks of a pipeline rank.
 Bytes memory_capacity(const Job& job, int pipeline_rank);
 
-/// The mean over all devices: what MFU is a share of.
+/// Mean peak of all devices, the reference of MFU.
 FlopsPerSecond mean_peak(const Job& job);
 
 /// price_step for a job whose model is a layer profile (job.profile).
 ///
-///   stage      the sums of its layers' times, activations and parameters, times the microbatch's scale
-///   boundary   the bytes that cross the cut, over the link between the two ranks
+///   stage      sums of its layers' times, activations and parameters, scaled to the microbatch
+///   boundary   bytes that cross the boundary, over the link between the two ranks
 ///   flush      as for any model, from the parameters; gradients are reduced after the last backward pass
-/// Full recomputation keeps the stage's input only and runs its forward pass again (Chen et al. 1604.06174; a stage at
-/// a time as in GPipe, Huang et al. 1811.06965 §2.3); the first stage's input is data and not counted.
+/// Full recomputation keeps only the stage's input and repeats its forward pass (Chen et al. 1604.06174; one stage at a
+/// time as in GPipe, Huang et al. 1811.06965 §2.3); the first stage's input is data and not counted.
 StepCosts price_profile_step(const Job& job, const StageMap& map, const std::vector<int>& stage_layers);
 
 }  // namespace flopcast

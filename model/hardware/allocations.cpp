@@ -17,7 +17,8 @@ namespace flopcast {
 
 namespace {
 
-// A permutation by a generator of our own: the same on every machine (SplitMix64, Steele, Lea & Flood, 2014).
+// A permutation from a built-in generator, so that it is the same on every machine (SplitMix64, Steele, Lea & Flood,
+// 2014).
 std::vector<int> shuffled_places(int count, std::uint64_t seed) {
   std::vector<int> places(static_cast<std::size_t>(count));
   std::iota(places.begin(), places.end(), 0);
@@ -33,7 +34,7 @@ std::vector<int> shuffled_places(int count, std::uint64_t seed) {
   return places;
 }
 
-// Nodes under a switch of each tier, from the lowest up.
+// Number of nodes below a switch of each tier, lowest first.
 std::vector<int> unit_sizes(const Cluster& cluster) {
   const Network& network = *cluster.network;
   std::vector<int> sizes;
@@ -58,7 +59,7 @@ std::vector<int> unit_sizes(const Cluster& cluster) {
   return sizes;
 }
 
-// Places in units of that size, in their order; the places are sorted.
+// Groups sorted places into units of `size`, keeping their order.
 std::vector<std::vector<int>> in_units(const std::vector<int>& places, int size) {
   std::vector<std::vector<int>> units;
   int unit = -1;
@@ -81,7 +82,8 @@ std::vector<int> packed(const std::vector<int>& free, std::size_t count, std::si
   for (; next != units.end() && taken.size() + next->size() < count; ++next) {
     taken.insert(taken.end(), next->begin(), next->end());
   }
-  // Of those that have room for the rest the one in which it lies under the fewest switches, the smallest of such.
+  // Of the units that have room for the rest, takes the one where it spans the fewest switches, and the smallest of
+  // these.
   const std::size_t left = count - taken.size();
   std::vector<int> rest;
   std::pair least(free.size() + 1, free.size());
@@ -116,17 +118,17 @@ void NetworkFabric::place_nodes() {
   place_ = network_->allocated;
   if (!place_.empty()) {
     if (place_.size() != count) {
-      fail_network("allocation", fmt::format("lists {} nodes for the cluster's {}", place_.size(), count),
-                   fmt::format("give {} places{}", count,
+      fail_network("allocation", fmt::format("lists {} nodes, but the cluster has {}", place_.size(), count),
+                   fmt::format("list {} nodes{}", count,
                                place_.size() > count && !cluster_->uneven()
-                                   ? "; flopcast plan takes a longer list as nodes that are free"
+                                   ? "; only flopcast plan accepts a longer list, of free nodes to choose from"
                                    : ""));
     }
     std::vector<int> sorted = place_;
     std::sort(sorted.begin(), sorted.end());
     const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
     if (twice != sorted.end()) {
-      fail_network("allocation", fmt::format("lists node {} twice", *twice), "each node is one of the job's");
+      fail_network("allocation", fmt::format("lists node {} twice", *twice), "list each node once");
     }
     return;
   }
@@ -145,7 +147,7 @@ void NetworkFabric::place_nodes() {
     seeded = read.ec == std::errc() && read.ptr == end;
   }
   if (!seeded) {
-    fail_network("allocation", fmt::format("\"{}\" is no way to choose nodes", word),
+    fail_network("allocation", fmt::format("\"{}\" is not an allocation", word),
                  "valid: compact, scattered:SEED, or a list of nodes");
   }
   place_ = shuffled_places(nodes_, seed);
@@ -160,8 +162,9 @@ void NetworkFabric::take(const std::vector<int>& places) {
 std::vector<Allocation> usual_allocations(const Cluster& cluster, const std::vector<int>& free) {
   const auto count = static_cast<std::size_t>(cluster.nodes);
   if (free.size() < count) {
-    fail_network("allocation", fmt::format("{} nodes of the fabric are free for {}", free.size(), count),
-                 fmt::format("at least {}", count));
+    fail_network("allocation",
+                 fmt::format("only {} nodes of the fabric are free, but {} are needed", free.size(), count),
+                 fmt::format("list at least {} nodes", count));
   }
   int of = fabric_nodes(cluster);
   for (const int place : free) of = std::max(of, place + 1);

@@ -59,8 +59,8 @@ const Device& Cluster::device_of(int rank) const {
 
 namespace {
 
-// Whether links lead from each of the first `devices` to every other, and to two where there are more than two: else no
-// ring passes all.
+// True if the links connect the first `devices` and, if these are more than two, each has at least two neighbours;
+// otherwise no ring visits all of them.
 bool have_rings(const std::vector<DeviceLink>& links, int devices) {
   const auto place = [](int device) { return static_cast<std::size_t>(device); };
   std::vector<int> neighbour(place(devices), -1);
@@ -142,7 +142,7 @@ const DeviceDefaults& device_defaults(GpuGeneration generation) {
   static const DeviceDefaults cdna3 =
       defaults(0.51, 0.8, 0.3, 0.25, "best isolated GEMM of MI300X (mamf-finder); flash attention assumed, unmeasured");
   static const DeviceDefaults cpu =
-      defaults(0.8, 0.8, 0.4, 0.4, "chosen for a CPU, unmeasured: calibrate --cpu measures");
+      defaults(0.8, 0.8, 0.4, 0.4, "assumed for a CPU, unmeasured; flopcast calibrate --cpu measures it");
   switch (generation) {
     case GpuGeneration::kVolta:
     case GpuGeneration::kTuring:

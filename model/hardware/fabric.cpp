@@ -20,7 +20,7 @@ std::uint32_t add_link(Fabric& fabric, std::string name, BytesPerSecond bandwidt
   return static_cast<std::uint32_t>(fabric.links.size() - 1);
 }
 
-// One link for each of `count`, such as up0, up1 …; the first of them.
+// Adds `count` links such as up0, up1 …; returns the index of the first.
 std::uint32_t add_links(Fabric& fabric, std::string_view name, int count, BytesPerSecond bandwidth) {
   const auto first = static_cast<std::uint32_t>(fabric.links.size());
   for (int index = 0; index < count; ++index) add_link(fabric, fmt::format("{}{}", name, index), bandwidth);
@@ -39,8 +39,8 @@ std::uint64_t scrambled(std::uint64_t value) {
   return value ^ (value >> 31U);
 }
 
-// A fat tree's switches are told by the subtree below them and by the ports that lead there. A link up belongs to a
-// child, which is a host or a switch, and one of its ports.
+// A fat tree's switch is identified by the subtree below it and by the ports that lead to it. An up link is identified
+// by a child (host or switch) and one of its ports.
 class TreeRoutes {
  public:
   TreeRoutes(Fabric& fabric, std::vector<TreeLevel> levels, TreeRouting routing, std::uint64_t seed)
@@ -48,7 +48,7 @@ class TreeRoutes {
     hosts_ = 1;
     for (const TreeLevel& level : levels_) hosts_ *= level.down;
     fabric.hosts = hosts_;
-    int subtrees = hosts_;  // of this level's children
+    int subtrees = hosts_;  // subtrees formed by this level's children
     int twins = 1;          // children over the same hosts
     for (std::size_t index = 0; index < levels_.size(); ++index) {
       const TreeLevel& level = levels_[index];
@@ -68,9 +68,9 @@ class TreeRoutes {
   Route operator()(int from, int to, std::uint64_t flow) const {
     Route up;
     Route down;
-    int below = 1;            // hosts of a child's subtree
-    int twin = 0;             // which of the children over the same hosts
-    std::uint64_t ports = 1;  // the product of the lower levels' `up`
+    int below = 1;            // hosts in a child's subtree
+    int twin = 0;             // index among the children over the same hosts
+    std::uint64_t ports = 1;  // product of the lower levels' `up`
     for (std::size_t index = 0; index < levels_.size() && from / below != to / below; ++index) {
       const TreeLevel& level = levels_[index];
       const auto count = static_cast<std::uint64_t>(level.up);
@@ -98,7 +98,7 @@ class TreeRoutes {
     return hash;
   }
 
-  // Of the ends of a level's link: hosts by their number, then leaves, pods and levels; the highest are spines.
+  // Names of the ends of a level's link: hosts by number, then leaves, pods and levels; the top switches are spines.
   std::pair<std::string, std::string> names_of(std::size_t index, bool last, int link, int twins) const {
     const int up = levels_[index].up;
     const int child = link / up;
@@ -114,11 +114,11 @@ class TreeRoutes {
   TreeRouting routing_;
   std::uint64_t seed_;
   int hosts_ = 0;
-  std::vector<std::uint32_t> first_up_;  // by level; the way down follows each way up
+  std::vector<std::uint32_t> first_up_;  // by level; each up link is followed by its down link
   std::vector<int> twins_;
 };
 
-// Each host has, in every dimension, the link to its next neighbour and the one back.
+// In every dimension, each host has the link to its next neighbour and the one back.
 class TorusRoutes {
  public:
   TorusRoutes(Fabric& fabric, std::vector<int> sizes, BytesPerSecond bandwidth) : sizes_(std::move(sizes)) {
@@ -152,7 +152,7 @@ class TorusRoutes {
  private:
   std::vector<int> sizes_;
   std::vector<std::uint32_t> first_up_;    // by dimension: from a host to the next
-  std::vector<std::uint32_t> first_down_;  // and from the next back to it
+  std::vector<std::uint32_t> first_down_;  // by dimension: from the next host back
 };
 
 class DragonflyRoutes {
@@ -160,13 +160,13 @@ class DragonflyRoutes {
   DragonflyRoutes(Fabric& fabric, const Dragonfly& shape) : shape_(shape) {
     const int of_group = shape.chassis * shape.routers;
     if (shape.groups > 1 && of_group < shape.groups) {
-      throw InternalError("a group of a dragonfly has fewer routers than there are groups");
+      throw InternalError("a group of the dragonfly has fewer routers than there are groups");
     }
     const int routers = shape.groups * of_group;
     fabric.hosts = routers * shape.nodes;
     up_ = add_links(fabric, "up", fabric.hosts, shape.node_bandwidth);
     down_ = add_links(fabric, "down", fabric.hosts, shape.node_bandwidth);
-    // A link to each router of the chassis, of the place, or to each group; those to oneself are not used.
+    // One link to each router of the chassis, to each at the same position, and to each group; self-links are unused.
     green_ = add_links(fabric, "green", routers * shape.routers, shape.green_bandwidth);
     black_ = add_links(fabric, "black", routers * shape.chassis, shape.black_bandwidth);
     blue_ = add_links(fabric, "blue", shape.groups * shape.groups, shape.blue_bandwidth);

@@ -11,8 +11,8 @@
 
 namespace flopcast {
 
-/// What the ranks of a group do together. realrun/transport/transport.hpp says what each leaves where, and
-/// model/cost/collectives.hpp what it costs; a barrier sends nothing, and nobody prices it.
+/// Operation performed by the ranks of a group. realrun/transport/transport.hpp defines where the results end up,
+/// model/cost/collectives.hpp the cost; a barrier sends no data and is not priced.
 enum class CollectiveKind : std::uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kBarrier };
 template <>
 struct EnumNames<CollectiveKind> {
@@ -26,63 +26,63 @@ struct EnumNames<Topology> {
   static constexpr std::string_view kNames[] = {"none", "star", "tree", "rail", "dragonfly", "torus", "links"};
 };
 
-/// How a message finds its way among cables that lead to the same place.
+/// How a message selects among parallel cables.
 enum class Routing {
-  kSpread,       ///< over all of them evenly: adaptive routing, packet spraying
+  kSpread,       ///< evenly over all of them: adaptive routing, packet spraying
   kDestination,  ///< d-mod-k, see fabric.hpp
-  kHash,         ///< each connection over one, drawn by a hash
+  kHash,         ///< each connection over one cable, selected by a hash
 };
 template <>
 struct EnumNames<Routing> {
   static constexpr std::string_view kNames[] = {"spread", "dst", "hash"};
 };
 
-/// Switches that join so many nodes, and how many times more bytes a second come up to one than leave it upward.
+/// Switches that connect `nodes` nodes each, and the ratio of their downward to their upward bandwidth.
 struct NetworkTier {
   int nodes = 1;
   double oversubscription = 1.0;
 };
 
-/// A link at a share of its bandwidth; 0 is dead, where messages are spread beside it.
+/// A link with a fraction of its bandwidth; 0 means dead, while messages spread over parallel cables avoid it.
 struct DegradedLink {
   std::string link;
   double share = 1.0;
 };
 
-/// What others send, whatever the job does: from switch to switch of a tree or of rails, or from node to node of the
-/// fabric, evenly over their cards and the ways of their messages.
+/// Traffic of other jobs, independent of this one: between two switches of a tree or of rails, or between two nodes of
+/// the fabric, evenly over their cards and routes.
 struct BackgroundTraffic {
   std::string from;
   std::string to;
   BytesPerSecond rate;
 };
 
-/// A cable of topology links, each way: between nodes, "node0", and switches, any other name.
+/// A cable of topology links, usable in both directions: between nodes ("node0") and switches (any other name).
 struct NetworkCable {
   std::string from;
   std::string to;
   BytesPerSecond bandwidth;
 };
 
-/// What a job says of the links between its nodes; network_fabric.hpp builds them. kNone: every group of ranks has its
-/// links to itself.
+/// A job's description of the links between its nodes, from which network_fabric.hpp builds them. kNone: every group of
+/// ranks has its links to itself.
 struct Network {
-  std::string preset;  ///< of the catalogue, where it is one
+  std::string preset;  ///< catalogue name, if any
   Topology topology = Topology::kTree;
   std::vector<NetworkTier> tiers;          ///< of a tree or rails, from the nodes up; empty: one of 64-port leaves
-  std::optional<double> oversubscription;  ///< of the highest tier, in place of what that says
+  std::optional<double> oversubscription;  ///< of the top tier; overrides `tiers`
   Routing routing = Routing::kSpread;
-  int queue_pairs = 1;                 ///< of a pair of cards, each with a path of its own where paths are hashed
-  int seed = 1;                        ///< of the hash
-  Seconds hop_latency;                 ///< of each switch on the longest way, added to a message's latency
+  int queue_pairs = 1;                 ///< per pair of cards; each has its own path if routes are hashed
+  int seed = 1;                        ///< for the hash
+  Seconds hop_latency;                 ///< per switch on the longest path, added to a message's latency
   bool pxn = true;                     ///< rails: see fabric.hpp
-  bool sharp = false;                  ///< switches add up all-reduces
-  std::string allocation = "compact";  ///< or scattered:SEED; which of the fabric's nodes the job has
-  std::vector<int> allocated;          ///< the same one by one; then `allocation` is empty
-  std::optional<int> nodes;            ///< of the whole fabric; nothing: as many as the job has
-  std::vector<int> shape;              ///< torus: sizes; dragonfly: groups, chassis, routers, nodes of a router
-  BytesPerSecond card_bandwidth;       ///< of a card's link; zero: what collectives reach on it
-  BytesPerSecond link_bandwidth;       ///< of torus and dragonfly between switches; zero: all of a node's cards
+  bool sharp = false;                  ///< switches reduce the data of all-reduces
+  std::string allocation = "compact";  ///< or scattered:SEED; selects the job's nodes in the fabric
+  std::vector<int> allocated;          ///< the job's nodes as a list; `allocation` is then empty
+  std::optional<int> nodes;            ///< of the whole fabric; absent: as many as the job has
+  std::vector<int> shape;              ///< torus: sizes; dragonfly: groups, chassis, routers, nodes per router
+  BytesPerSecond card_bandwidth;       ///< bandwidth of a card's link; zero: what collectives reach on it
+  BytesPerSecond link_bandwidth;       ///< between switches of torus and dragonfly; zero: that of all cards of a node
   std::vector<NetworkCable> cables;
   std::vector<DegradedLink> degraded;
   std::vector<BackgroundTraffic> background;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kMostHosts = 4'000'000;
 constexpr int kMostLinks = 20'000'000;
-constexpr int kLeafPorts = 64;  // of a switch of 400 Gbit/s, 2023: half of them down
+constexpr int kLeafPorts = 64;  // of a 400 Gbit/s switch, 2023; half of them face down
 
 int up_to_whole(int number, int parts) {
   return (number + parts - 1) / parts;
@@ -41,8 +41,8 @@ std::vector<NetworkTier> tiers_of(const Network& network, int cards) {
     const int below = tiers[tier - 1].nodes;
     if (tiers[tier].nodes % below == 0 && tiers[tier].nodes > below) continue;
     fail_network(fmt::format("tiers.{}.nodes", tier),
-                 fmt::format("{} nodes are no multiple of the {} of the tier below", tiers[tier].nodes, below),
-                 fmt::format("such as {}", 2 * below));
+                 fmt::format("{} nodes are not a multiple of the {} in the tier below", tiers[tier].nodes, below),
+                 fmt::format("use a multiple, such as {}", 2 * below));
   }
   return tiers;
 }
@@ -82,21 +82,20 @@ NetworkFabric::NetworkFabric(const Cluster& cluster) : cluster_(&cluster), netwo
   add_background();
 }
 
-// The fabric has at least the nodes that the job has, and those that it is said to have.
+// The fabric has at least the job's nodes, and as many as the job specifies for it.
 void NetworkFabric::size_nodes() {
   nodes_ = cluster_->nodes;
   if (network_->nodes) {
     if (*network_->nodes < nodes_) {
-      fail_network("nodes",
-                   fmt::format("{} nodes of a fabric are fewer than the cluster's {}", *network_->nodes, nodes_),
-                   "leave it out, or give more");
+      fail_network("nodes", fmt::format("the fabric has {} nodes, but the cluster has {}", *network_->nodes, nodes_),
+                   "omit nodes, or increase it");
     }
     nodes_ = *network_->nodes;
   }
   for (const int place : network_->allocated) nodes_ = std::max(nodes_, place + 1);
   if (static_cast<std::int64_t>(nodes_) * cards_ > kMostHosts) {
-    fail_network("", fmt::format("{} nodes of {} cards are more than can be simulated", nodes_, cards_),
-                 fmt::format("at most {} cards", kMostHosts));
+    fail_network("", fmt::format("{} nodes with {} cards each are more than can be simulated", nodes_, cards_),
+                 fmt::format("use at most {} cards", kMostHosts));
   }
 }
 
@@ -109,7 +108,7 @@ void NetworkFabric::build_tree() {
   std::vector<TreeLevel> levels;
   const int leaf_hosts = rails ? tiers.front().nodes : tiers.front().nodes * cards_;
   levels.push_back({leaf_hosts, 1, BytesPerSecond(card_rate_)});
-  double down = leaf_hosts * card_rate_;  // of the children of this level's switches, each
+  double down = leaf_hosts * card_rate_;  // bandwidth of each child of this level's switches
   std::int64_t twins = 1;
   for (std::size_t tier = 0; tier < tiers.size(); ++tier) {
     const bool last = tier + 1 == tiers.size();
@@ -121,7 +120,8 @@ void NetworkFabric::build_tree() {
     const double cables = std::max(1.0, std::round(up / static_cast<double>(twins) / card_rate_));
     const auto ports = spread ? 1 : static_cast<std::int64_t>(cables);
     if (twins * ports * top * (rails ? cards_ : 1) > kMostLinks) {
-      fail_network("routing", "cable by cable the fabric has more links than can be simulated", "valid: spread");
+      fail_network("routing", "with single cables, the fabric has more links than can be simulated",
+                   "use routing spread");
     }
     levels.push_back({children, static_cast<int>(ports), BytesPerSecond(up / static_cast<double>(twins * ports))});
     twins *= ports;
@@ -171,13 +171,14 @@ void NetworkFabric::build_shape() {
   const bool torus = network_->topology == Topology::kTorus;
   if (shape.empty() || (!torus && shape.size() != 4)) {
     fail_network("shape", shape.empty() ? "is missing" : fmt::format("lists {} numbers", shape.size()),
-                 torus ? "the sizes of a torus, such as [8, 8]"
-                       : "four numbers: groups, chassis of a group, routers of a chassis, nodes of a router");
+                 torus ? "list the sizes of a torus, such as [8, 8]"
+                       : "list four numbers: groups, chassis per group, routers per chassis, nodes per router");
   }
   if (hosts < nodes_ || hosts > kMostHosts) {
     fail_network("shape",
-                 fmt::format("has {} nodes for {}", hosts > kMostHosts ? "too many" : std::to_string(hosts), nodes_),
-                 fmt::format("give sizes whose product is {} or more", nodes_));
+                 fmt::format("has {} nodes, but the job needs {}",
+                             hosts > kMostHosts ? "too many" : std::to_string(hosts), nodes_),
+                 fmt::format("use sizes whose product is at least {}", nodes_));
   }
   nodes_ = static_cast<int>(hosts);
   if (torus) {
@@ -186,8 +187,8 @@ void NetworkFabric::build_shape() {
   }
   if (shape[0] > 1 && shape[1] * shape[2] < shape[0]) {
     fail_network("shape",
-                 fmt::format("{} routers of a group are fewer than the {} groups", shape[1] * shape[2], shape[0]),
-                 "a group has a link to each other group, at a router each");
+                 fmt::format("the {} routers per group are fewer than the {} groups", shape[1] * shape[2], shape[0]),
+                 "each group needs one router per other group");
   }
   fabric_ = dragonfly_fabric({shape[0], shape[1], shape[2], shape[3], node, between, between, between});
   for (int host = 0; host < fabric_.hosts; ++host) {
@@ -198,12 +199,13 @@ void NetworkFabric::build_shape() {
 
 void NetworkFabric::build_cables() {
   if (network_->cables.empty()) {
-    fail_network("links", "is missing", R"(a list such as [{"from": "node0", "to": "leaf0", "bandwidth": "50GB/s"}])");
+    fail_network("links", "is missing",
+                 R"(use a list such as [{"from": "node0", "to": "leaf0", "bandwidth": "50GB/s"}])");
   }
   cards_ = 1;
   auto routes = std::make_shared<CableRoutes>(fabric_, network_->cables, nodes_);
   fabric_.route = [routes](int from, int to, std::uint64_t connection) { return (*routes)(from, to, connection); };
-  for (int node = 1; node < nodes_; ++node) (*routes)(node, 0, 0);  // complains of nodes that nothing joins
+  for (int node = 1; node < nodes_; ++node) (*routes)(node, 0, 0);  // fails for nodes without cables
 }
 
 int NetworkFabric::host_at(int place, int card) const {
@@ -218,7 +220,7 @@ void NetworkFabric::append_route(int from_node, int from_card, int to_node, int 
   way.insert(way.end(), route.begin(), route.end());
 }
 
-// The link of that name, or all the cables of one.
+// The link of that name, or all cables of a link.
 std::vector<std::uint32_t> NetworkFabric::links_named(const std::string& name) const {
   std::vector<std::uint32_t> found;
   const std::string stem = name + ".";
@@ -236,11 +238,11 @@ void NetworkFabric::degrade() {
     const auto said = network_->degraded.begin() + static_cast<std::ptrdiff_t>(index);
     if (std::any_of(network_->degraded.begin(), said,
                     [&degraded](const DegradedLink& other) { return other.link == degraded.link; })) {
-      fail_network(fmt::format("degraded.{}.link", index), fmt::format("{} is given twice", degraded.link),
-                   "one share for each link");
+      fail_network(fmt::format("degraded.{}.link", index), fmt::format("{} is listed twice", degraded.link),
+                   "list each link once");
     }
     std::vector<std::uint32_t> links = links_named(degraded.link);
-    double cables = 1.0;  // that the link stands for, of which one is degraded
+    double cables = 1.0;  // number of cables that the link represents, one of which is degraded
     const std::size_t dot = degraded.link.rfind('.');
     const bool of_trunk = links.empty() && dot != std::string::npos && network_->routing == Routing::kSpread;
     if (of_trunk) {
@@ -265,14 +267,15 @@ void NetworkFabric::degrade() {
     const auto dead =
         std::find_if(links.begin(), links.end(), [this](std::uint32_t link) { return !(capacity_[link] > 0.0); });
     if (dead != links.end()) {
-      fail_network(key + ".share",
-                   fmt::format("leaves nothing of {}, and messages have no way round it", fabric_.links[*dead].name),
-                   "more than 0, or one cable of several with routing spread");
+      fail_network(
+          key + ".share",
+          fmt::format("leaves no bandwidth on {}, and messages cannot avoid that link", fabric_.links[*dead].name),
+          "use a share above 0, or degrade one of several cables with routing spread");
     }
   }
 }
 
-// "node7" of the fabric.
+// Parses "node7" as a node of the fabric.
 std::optional<int> NetworkFabric::node_named(const std::string& name) const {
   constexpr std::string_view kNode = "node";
   if (name.rfind(kNode, 0) != 0) return std::nullopt;
@@ -283,7 +286,7 @@ std::optional<int> NetworkFabric::node_named(const std::string& name) const {
   return whole && node >= 0 && node < nodes_ ? std::optional(node) : std::nullopt;
 }
 
-// Bytes a second by link; a link may be named more than once.
+// Bytes per second by link; a link may occur more than once.
 std::vector<std::pair<std::uint32_t, double>> NetworkFabric::loads_of(const BackgroundTraffic& traffic,
                                                                       std::size_t index) const {
   std::vector<std::pair<std::uint32_t, double>> loads;
@@ -291,7 +294,8 @@ std::vector<std::pair<std::uint32_t, double>> NetworkFabric::loads_of(const Back
   const std::optional<int> to = node_named(traffic.to);
   if (from && to) {
     if (*from == *to) {
-      fail_network(fmt::format("background.{}.to", index), fmt::format("node{} sends to itself", *to), "another node");
+      fail_network(fmt::format("background.{}.to", index), fmt::format("node{} sends to itself", *to),
+                   "use another node");
     }
     for (int card = 0; card < cards_; ++card) {
       for (int pair = 0; pair < network_->queue_pairs; ++pair) {
@@ -308,18 +312,18 @@ std::vector<std::pair<std::uint32_t, double>> NetworkFabric::loads_of(const Back
     const std::string& where = up ? traffic.from : traffic.to;
     const bool other_is_node = (up ? to : from).has_value();
     const bool is_switch = tiered && !other_is_node && where.rfind("tier", 0) == 0;
-    if (!is_switch && (up ? from : to)) continue;  // the complaint is about the other end
+    if (!is_switch && (up ? from : to)) continue;  // the error is about the other end
     const std::vector<std::uint32_t> links =
         is_switch ? links_named(where + (up ? ".up" : ".down")) : std::vector<std::uint32_t>();
     if (links.empty()) {
       const std::string key = fmt::format("background.{}.{}", index, up ? "from" : "to");
       if (other_is_node && !links_named(where + ".up").empty()) {
-        fail_network(key, fmt::format("\"{}\" is a switch, and the other end is a node", where),
-                     "two switches or two nodes");
+        fail_network(key, fmt::format("\"{}\" is a switch, but the other end is a node", where),
+                     "use two switches or two nodes");
       }
       fail_network(key,
                    fmt::format("no {} is called \"{}\"", tiered && !other_is_node ? "switch or node" : "node", where),
-                   fmt::format("{}two nodes, such as node0 and node{}; see: flopcast network show",
+                   fmt::format("use {}two nodes, such as node0 and node{}; see: flopcast network show",
                                tiered ? "two switches, tierT.N, such as tier0.0, or " : "", nodes_ - 1));
     }
     for (const std::uint32_t link : links) {
@@ -336,7 +340,7 @@ void NetworkFabric::add_background() {
         fail_network(
             fmt::format("background.{}.rate", index),
             fmt::format("fills {}, which carries {:.4g} GB/s", fabric_.links[link].name, capacity_[link] / 1e9),
-            "less than that");
+            "use a lower rate");
       }
       capacity_[link] -= rate;
     }
@@ -372,7 +376,7 @@ int most_hops(const Cluster& cluster) {
       return std::max(1, hops);
     }
     case Topology::kDragonfly: {
-      constexpr int kRouters = 6;  // two links within the first group, one between, two within the last
+      constexpr int kRouters = 6;  // two hops within the first group, one between groups, two within the last
       return kRouters;
     }
     case Topology::kLinks: {
@@ -403,7 +407,7 @@ std::vector<std::uint32_t> CableRoutes::operator()(int from, int to, std::uint64
   std::vector<std::uint32_t> way;
   int here = from;
   if (distance[static_cast<std::size_t>(here)] < 0) {
-    fail_network("links", fmt::format("no way leads from node{} to node{}", from, to), "join all nodes");
+    fail_network("links", fmt::format("no path leads from node{} to node{}", from, to), "connect all nodes");
   }
   while (here != to) {
     std::vector<std::uint32_t> nearer;

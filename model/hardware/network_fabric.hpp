@@ -15,46 +15,46 @@
 
 namespace flopcast {
 
-/// The links between a cluster's nodes, in the sizes and with the routes that its network names. Every card, and every
-/// cable of a tree or of rails, carries nic_bandwidth · nic_efficiency each way, or the network's card_bandwidth.
+/// The links between a cluster's nodes, sized and routed as its network specifies. Every card, and every cable of a
+/// tree or of rails, carries nic_bandwidth · nic_efficiency in each direction, or the network's card_bandwidth.
 ///
-/// star       one switch that never blocks: only cards are shared
-/// tree       the cards of a tier's nodes on one leaf; leaves joined by the next tier
-/// rail       card i of a tier's nodes on leaf i of it; leaves joined as in a tree
-/// torus, dragonfly   fabric.hpp: dimension order and minimal routes; a host is a node with all its cards together
-/// links      cables between nodes and switches, ways of the fewest hops, the first such in the order of the list
+/// star       one non-blocking switch: only cards are shared
+/// tree       all cards of a tier's nodes are on one leaf; the next tier connects the leaves
+/// rail       card i of each of a tier's nodes is on leaf i; leaves are connected as in a tree
+/// torus, dragonfly   fabric.hpp: dimension order and minimal routes; a host is a node with all its cards combined
+/// links      cables between nodes and switches; routes with the fewest hops, the first such in list order
 ///
-/// A switch of a tier has as many bytes a second up as come from below, over its oversubscription; what the highest
-/// tier's switches share above them never blocks. Names: "node5.card2.up", "node5.card2.down"; "tier0.3.up" and
-/// "tier0.3.down" of switch 3 of the lowest tier, all its cables together where messages are spread, otherwise cable by
-/// cable "tier0.3.up.0", …. Of rails, switch s · cards + i is leaf i of segment s.
-/// A host sends and receives at its cards' rate at once. Left out: buffers, packets, congestion control (DCQCN, PFC,
-/// incast collapse), routes that change under load.
+/// A switch's upward bandwidth is the bandwidth from below divided by its tier's oversubscription; the switches above
+/// the top tier never block. Names: "node5.card2.up", "node5.card2.down"; "tier0.3.up" and "tier0.3.down" are the
+/// combined cables of switch 3 of the lowest tier if messages are spread, otherwise "tier0.3.up.0", … for each cable.
+/// With rails, switch s · cards + i is leaf i of segment s. A host sends and receives at its cards' rate
+/// simultaneously. Not modelled: buffers, packets, congestion control (DCQCN, PFC, incast collapse), routes that change
+/// under load.
 class NetworkFabric {
  public:
-  /// Of a cluster with a network that is not none. Throws ConfigError about fields under "cluster.network", without a
-  /// place.
+  /// Expects a cluster whose network is not none. Throws ConfigError about fields under "cluster.network", without a
+  /// location.
   explicit NetworkFabric(const Cluster& cluster);
 
   const std::vector<FabricLink>& links() const { return fabric_.links; }
-  /// Bytes a second, less what is degraded and what others send.
+  /// Bytes per second, less degradation and background traffic.
   double capacity(std::uint32_t link) const { return capacity_[link]; }
-  /// Between a host and its first switch. None where there are no switches, nor of a list of cables, which says what
-  /// each carries.
+  /// True for a link between a host and its first switch. False if there are no switches, and for a list of cables,
+  /// whose bandwidths are given individually.
   bool is_card(std::uint32_t link) const {
     return network_->topology != Topology::kLinks && fabric_.links[link].name.rfind("node", 0) == 0;
   }
-  /// Of a node: 1 where a host is a node.
+  /// Cards per node; 1 if a host is a whole node.
   int cards_per_node() const { return cards_; }
-  /// Appends the links from a card of one node to a card of another, nodes as the job counts them. `connection` tells
-  /// the queue pairs between them apart.
+  /// Appends the links from a card of one node to a card of another; nodes are numbered as in the job. `connection`
+  /// distinguishes the queue pairs between the cards.
   void append_route(int from_node, int from_card, int to_node, int to_card, std::uint64_t connection,
                     std::vector<std::uint32_t>& way) const;
-  /// Whether what is for another card first changes to that card inside its node (PXN).
+  /// True if messages to another card first move to that card's GPU inside the node (PXN).
   bool keeps_rails() const { return keeps_rails_; }
-  /// Of a node of the job, its place in the fabric.
+  /// Position in the fabric of a node of the job.
   int place_of(int node) const { return place_[static_cast<std::size_t>(node)]; }
-  /// Gives the job other nodes of the fabric, as many as it has.
+  /// Assigns other nodes of the fabric to the job, the same number as before.
   void take(const std::vector<int>& places);
 
  private:
@@ -74,7 +74,7 @@ class NetworkFabric {
 
   int nodes_ = 1;  // of the fabric
   int cards_ = 1;
-  int segment_ = 0;  // nodes of a segment of rails; 0: hosts are cards, node by node
+  int segment_ = 0;  // nodes per segment of rails; 0: hosts are cards, node by node
   bool keeps_rails_ = true;
   double card_rate_ = 0.0;
   Fabric fabric_;
@@ -84,41 +84,43 @@ class NetworkFabric {
   const Network* network_;
 };
 
-/// One way to take a job's nodes from those of a fabric that are free.
+/// One choice of a job's nodes among the free nodes of a fabric.
 struct Allocation {
-  std::string name;        ///< how they were taken
-  std::vector<int> nodes;  ///< of the fabric, in the order of the job's
-  int of = 0;              ///< nodes that the fabric has
+  std::string name;        ///< how they were chosen
+  std::vector<int> nodes;  ///< nodes of the fabric, in the order of the job's nodes
+  int of = 0;              ///< number of nodes in the fabric
 };
-/// The usual ways to take as many nodes as the cluster has, each once:
-///   as listed  the first, in the order given
-///   packed     by the fabric's place, under few switches of its highest tier, then of the next: the switches with the
-///              most free nodes are taken whole, the rest comes from one that is just large enough
-///   spread     by the fabric's place, as evenly over the switches of the lowest tier as what is free allows
-/// Units of a dragonfly are its routers, chassis and groups, of a torus its lines and planes. Without such units, and
-/// where no more are free than are taken, there is only the first. None looks at degraded links or background. Expects
-/// nodes that differ, and a network that names a topology. Throws ConfigError where too few are free.
+/// The standard choices of as many nodes as the cluster has, without duplicates:
+///   as listed  the first ones, in the order given
+///   packed     below as few switches of the top tier as possible, then of the next: the switches with the most free
+///              nodes are taken whole, the remainder comes from the smallest one that has enough
+///   spread     as evenly over the switches of the lowest tier as the free nodes allow
+/// Packed and spread nodes are in fabric order. The units of a dragonfly are its routers, chassis and groups, those of
+/// a torus its lines and planes. If there are no such units, or no more free nodes than needed, only the first choice
+/// is returned. Degraded links and background traffic are ignored. Expects distinct nodes and a network with a
+/// topology. Throws ConfigError if too few nodes are free.
 std::vector<Allocation> usual_allocations(const Cluster& cluster, const std::vector<int>& free);
-/// Nodes of the fabric that a cluster's network names: its own, the cluster's, as many as its allocation reaches, or
-/// those of its shape.
+/// Number of nodes in the fabric: the maximum of network.nodes, the cluster's nodes, the nodes its allocation refers
+/// to, and those of its shape.
 int fabric_nodes(const Cluster& cluster);
 
-/// The most switches on a way between two nodes of a cluster with a network; of a list of cables, from the first node.
+/// The most switches on a route between two nodes of a cluster with a network; with a list of cables, on routes to node
+/// 0.
 int most_hops(const Cluster& cluster);
 
-// For the files that build fabrics and take nodes from them.
+// For the files that build fabrics and choose their nodes.
 
 /// Throws ConfigError about that key of "cluster.network".
 [[noreturn]] void fail_network(std::string_view key, const std::string& problem, const std::string& help);
-/// The tiers that a tree or rails have, with the usual one where the network names none.
+/// The tiers of a tree or rails, or the default one if the network specifies none.
 std::vector<NetworkTier> tiers_of(const Network& network, int cards);
 
-/// Nodes and switches by name, and the cables at each.
+/// Routes over a list of cables between named nodes and switches.
 class CableRoutes {
  public:
   CableRoutes(Fabric& fabric, const std::vector<NetworkCable>& cables, int nodes);
 
-  /// Ways to one node are found at once, outward from it, and kept.
+  /// Distances to a node are computed together, by breadth-first search from it, and cached.
   std::vector<std::uint32_t> operator()(int from, int to, std::uint64_t connection);
 
   int longest();
@@ -134,7 +136,7 @@ class CableRoutes {
   std::vector<std::vector<std::uint32_t>> in_;
   std::vector<int> starts_;  // by link
   std::vector<int> ends_;
-  std::vector<std::vector<int>> way_back_;  // by node, the hops from every place to it
+  std::vector<std::vector<int>> way_back_;  // by node: hops to it from every node and switch
 };
 
 }  // namespace flopcast

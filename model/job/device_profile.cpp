@@ -20,7 +20,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kSchema = "flopcast.profile/1";
-// The least of what is divided by and drawn on logarithmic axes.
+// Smallest valid value for divisors and logarithmic axes.
 constexpr double kLeastAmount = 1e-30;
 constexpr int kMostInANode = 1'024;
 
@@ -34,7 +34,7 @@ const Fields<ProfilePoint>& point_fields() {
 
 const Fields<ProfileFit>& fit_fields() {
   using F = ProfileFit;
-  static const Fields<F> fields = {text<&F::what>("what", "").required("what was fitted, such as \"gemm fp32\""),
+  static const Fields<F> fields = {text<&F::what>("what", "").required("name what was fitted, such as \"gemm fp32\""),
                                    text<&F::unit>("unit", "").always(),
                                    measured<&F::median_error>("median_error", ""),
                                    measured<&F::p95_error>("p95_error", ""),
@@ -47,18 +47,19 @@ const Fields<ProfileFit>& fit_fields() {
 const Fields<OverlapLine>& overlap_line_fields() {
   using O = OverlapLine;
   constexpr int kMostChannels = 1'024;
-  static const Fields<O> fields = {
-      text<&O::what>("what", "").required("what ran beside what, such as \"gemm bf16 beside channel_copy\""),
-      measured<&O::at_none>("at_none", ""),
-      measured<&O::per_channel>("per_channel", "", -kMostMeasured).required("what each channel adds to the factor"),
-      whole<&O::most_channels>("most_channels", 1, kMostChannels, "").required("the most channels that were measured")};
+  static const Fields<O> fields = {text<&O::what>("what", "").required("name the two overlapped operations"),
+                                   measured<&O::at_none>("at_none", ""),
+                                   measured<&O::per_channel>("per_channel", "", -kMostMeasured)
+                                       .required("give the increase of the factor per channel"),
+                                   whole<&O::most_channels>("most_channels", 1, kMostChannels, "")
+                                       .required("give the largest number of channels measured")};
   return fields;
 }
 
 const Fields<MeasuredLinks>& measured_links_fields() {
   using M = MeasuredLinks;
   static const Fields<M> fields = {
-      text<&M::name>("name", "").required("whose links they are, such as \"Perlmutter\""),
+      text<&M::name>("name", "").required("name the system, such as \"Perlmutter\""),
       quantity<&M::intra_bandwidth>("intra_bandwidth", Dimension::kBandwidth, "").zero_is_none(),
       parts<&M::links, link_fields>("links", ""),
       whole<&M::devices_per_node>("devices_per_node", 1, kMostInANode, "").zero_is_none(),
@@ -76,10 +77,10 @@ OrderedJsonValue write_confidence(const FieldInfo&, const DeviceProfile& profile
 
 void read_cluster_keys(ObjectReader& reader, const FieldInfo& field, DeviceProfile& profile) {
   const nlohmann::json& cluster = *reader.find(field.key);
-  if (!cluster.is_object()) reader.fail(field.key, "is no object", "expected keys of a cluster section");
+  if (!cluster.is_object()) reader.fail(field.key, "is not an object", "expected keys of a cluster section");
   profile.cluster = cluster;
   if (cluster.contains("device") && !cluster.at("device").is_object()) {
-    reader.fail(field.key, "holds a device that is no object", "expected its figures, such as {\"name\": …}");
+    reader.fail(field.key, "contains a device that is not an object", "expected its figures, such as {\"name\": …}");
   }
 }
 OrderedJsonValue write_cluster_keys(const FieldInfo&, const DeviceProfile& profile) {
@@ -93,8 +94,8 @@ void read_overlaps(ObjectReader& reader, const FieldInfo& field, DeviceProfile& 
     for (const int channels : {0, line.most_channels}) {
       const double factor = line.factor(channels);
       if (factor >= kLeastAmount && factor <= kMostMeasured) continue;
-      one.fail("per_channel", fmt::format("makes the factor of {} channels {:g}", channels, factor),
-               "expected a factor above zero from none to most_channels");
+      one.fail("per_channel", fmt::format("makes the factor for {} channels {:g}", channels, factor),
+               "expected a factor above zero for 0 to most_channels channels");
     }
     one.refuse_unknown_keys();
   }
@@ -103,7 +104,8 @@ void read_overlaps(ObjectReader& reader, const FieldInfo& field, DeviceProfile& 
 void read_stack_figures(ObjectReader& reader, const FieldInfo& field, DeviceProfile& profile) {
   const nlohmann::json& stack = *reader.find(field.key);
   if (!stack.is_object() || !stack.contains("name") || !stack.at("name").is_string()) {
-    reader.fail(field.key, "names no stack", R"(expected {"name": …} and its figures; see: flopcast catalog stacks)");
+    reader.fail(field.key, "does not name a stack",
+                R"(expected {"name": …} and its figures; see: flopcast catalog stacks)");
   }
   profile.stack = stack;
 }
@@ -114,8 +116,8 @@ OrderedJsonValue write_stack_figures(const FieldInfo&, const DeviceProfile& prof
 const Fields<DeviceProfile>& profile_fields() {
   using P = DeviceProfile;
   static const Fields<P> fields = {
-      text<&P::name>("name", "").required("what was measured"),
-      text<&P::source>("source", "").required("who measured it, or where it is published"),
+      text<&P::name>("name", "").required("name what was measured"),
+      text<&P::source>("source", "").required("say who measured it or where it is published"),
       text<&P::date>("date", "").always(),
       custom<P>("confidence", FieldKind::kChoice, "", &read_confidence, &write_confidence)
           .among([] { return confidence_names(); })
@@ -151,14 +153,14 @@ nlohmann::json overlay_device(const DeviceProfile& profile, const nlohmann::json
   if (chosen && measured && *chosen != *measured) {
     throw ConfigError(
         {"training.profile",
-         fmt::format("{} was measured on device {}, and the cluster's device is {}", profile.name, *measured, *chosen),
-         origins.where("training.profile"), "give a cluster of that device, or another profile"});
+         fmt::format("{} was measured on device {}, but the cluster's device is {}", profile.name, *measured, *chosen),
+         origins.where("training.profile"), "use a cluster with that device, or another profile"});
   }
   nlohmann::json device = profile.cluster.at("device");
   if (chosen) device["name"] = *chosen;
   if (!given.contains("device") || !given.at("device").is_object()) return device;
   const nlohmann::json& own = given.at("device");
-  // One rate of products, whichever way the job tells it: the profile's by precision would win over it.
+  // A GEMM rate given by the job in either form replaces the profile's rates, including those by precision.
   if (own.contains("gemm_efficiency") || own.contains("kernel_efficiency")) {
     for (const char* key :
          {"gemm_efficiency", "kernel_efficiency", "gemm_efficiency_by_precision", "kernel_efficiency_by_precision"}) {
@@ -176,29 +178,32 @@ MeasuredLinks read_measured_links(ObjectReader& reader, const std::vector<GroupC
   for (const GroupCurve& curve : curves) {
     const bool between = curve.nodes > 1;
     if (!between && !(on.intra_bandwidth.value() > 0.0)) {
-      reader.fail_missing("intra_bandwidth", "there is a curve inside a node: give the rate of its links");
+      reader.fail_missing("intra_bandwidth", "required for the curve inside a node: give the bandwidth of its links");
     }
     if (between && on.devices_per_node == 0) {
-      reader.fail_missing("devices_per_node", "there is a curve between nodes: give the devices of one");
+      reader.fail_missing("devices_per_node",
+                          "required for the curve between nodes: give the number of devices per node");
     }
     if (between && on.nics_per_node == 0) {
-      reader.fail_missing("nics_per_node", "there is a curve between nodes: give their network cards");
+      reader.fail_missing("nics_per_node",
+                          "required for the curve between nodes: give the number of network cards per node");
     }
     if (between && !(on.nic_bandwidth.value() > 0.0)) {
-      reader.fail_missing("nic_bandwidth", "there is a curve between nodes: give the rate of a network card");
+      reader.fail_missing("nic_bandwidth",
+                          "required for the curve between nodes: give the bandwidth of a network card");
     }
   }
   reader.refuse_unknown_keys();
   return on;
 }
 
-// Rates of data sheets, which may be rounded.
+// Compares datasheet rates, which may be rounded.
 bool like(BytesPerSecond one, BytesPerSecond other) {
   constexpr double kRounding = 0.02;
   return std::abs(one.value() - other.value()) <= kRounding * other.value();
 }
 
-// How many links there are between each two devices.
+// Number of links between each pair of devices.
 std::map<std::pair<int, int>, int> links_by_pair(const std::vector<DeviceLink>& links) {
   std::map<std::pair<int, int>, int> pairs;
   for (const DeviceLink& link : links) pairs[std::minmax({link.one, link.other})] += link.links;
@@ -221,7 +226,7 @@ std::vector<DeviceLink> read_links(ObjectReader& owner) {
     DeviceLink& link = links.emplace_back();
     read_fields(link_fields(), reader, link);
     reader.refuse_unknown_keys();
-    if (link.one == link.other) reader.fail("other", "is the same device", "a link joins two");
+    if (link.one == link.other) reader.fail("other", "is the same device", "a link connects two devices");
   }
   return links;
 }
@@ -244,11 +249,11 @@ std::vector<GroupCurve> read_group_curves(ObjectReader& owner) {
     reader.refuse_unknown_keys();
     if (group.nodes > group.ranks) {
       reader.fail("nodes", fmt::format("{} is out of range", group.nodes),
-                  fmt::format("expected a whole number from 1 to {}", group.ranks));
+                  fmt::format("expected an integer from 1 to {}", group.ranks));
     }
     known.push_back(words_of(group));
     if (std::count(known.begin(), known.end(), known.back()) > 1) {
-      throw ConfigError({reader.pointer(), known.back() + " is given twice", reader.place(), "keep one of the two"});
+      throw ConfigError({reader.pointer(), known.back() + " appears twice", reader.place(), "keep one of the two"});
     }
   }
   return curves;
@@ -264,8 +269,8 @@ DeviceProfile read_device_profile(const nlohmann::json& value, const std::string
   const auto schema = reader.text("schema");
   if (!schema) reader.fail_missing("schema", fmt::format("expected \"{}\"", kSchema));
   if (*schema != kSchema) {
-    reader.fail("schema", fmt::format("\"{}\" is another format", *schema),
-                fmt::format("expected \"{}\"; flopcast calibrate --from makes a profile of measurements", kSchema));
+    reader.fail("schema", fmt::format("\"{}\" is a different format", *schema),
+                fmt::format("expected \"{}\"; flopcast calibrate --from creates a profile from measurements", kSchema));
   }
   DeviceProfile profile;
   read_fields(profile_fields(), reader, profile);
@@ -283,14 +288,14 @@ namespace {
 const nlohmann::json& list(ObjectReader& reader, std::string_view key, const char* form) {
   const nlohmann::json* value = reader.find(key);
   if (value == nullptr) reader.fail_missing(key, form);
-  if (!value->is_array()) reader.fail(key, "is no list", form);
+  if (!value->is_array()) reader.fail(key, "is not a list", form);
   return *value;
 }
 
 std::vector<std::string> texts(ObjectReader& reader, std::string_view key) {
   std::vector<std::string> all;
-  for (const nlohmann::json& value : list(reader, key, "a list of texts")) {
-    if (!value.is_string()) reader.fail(key, fmt::format("{} is no text", shown_value(value)), "expected texts");
+  for (const nlohmann::json& value : list(reader, key, "expected a list of strings")) {
+    if (!value.is_string()) reader.fail(key, fmt::format("{} is not a string", shown_value(value)), "expected strings");
     all.push_back(value.get<std::string>());
   }
   return all;
@@ -299,10 +304,10 @@ std::vector<std::string> texts(ObjectReader& reader, std::string_view key) {
 const Fields<RunFit>& run_fit_fields() {
   constexpr int kMostRuns = 1'000'000;
   static const Fields<RunFit> fields = {
-      whole<&RunFit::runs>("runs", 1, kMostRuns, "").required("how many were fitted to"),
+      whole<&RunFit::runs>("runs", 1, kMostRuns, "").required("give the number of runs it was fitted to"),
       measured<&RunFit::noise>("noise", "", kLeastAmount),
       measured<&RunFit::freedom>("freedom", "", kLeastAmount),
-      text<&RunFit::stack>("stack", "").required("the stack of the runs"),
+      text<&RunFit::stack>("stack", "").required("name the stack of the runs"),
       answer<&RunFit::kinds>("kinds"),
       answer<&RunFit::constants>("constants"),
       answer<&RunFit::covariance>("covariance")};
@@ -318,17 +323,17 @@ RunFit read_run_fit(const nlohmann::json& value, const std::string& field, const
   fit.kinds = texts(reader, "kinds");
   fit.constants = texts(reader, "constants");
   const std::size_t count = fit.constants.size();
-  const char* form = "expected a number for each two constants, row by row, no variance below 0";
+  const char* form = "expected a number for each pair of constants, row by row, with no variance below 0";
   const nlohmann::json& rows = list(reader, "covariance", form);
   if (rows.size() != count * count) {
-    reader.fail("covariance", fmt::format("has {} numbers for {} constants", rows.size(), count), form);
+    reader.fail("covariance", fmt::format("has {} numbers, but there are {} constants", rows.size(), count), form);
   }
   for (const nlohmann::json& number : rows) {
     const double covariance = number.is_number() ? number.get<double>() : std::nan("");
     const bool on_diagonal = fit.covariance.size() % (count + 1) == 0;
     constexpr double kMostVariance = 100.0;  // of logarithms: a factor of e^10 either way
     if (!(std::abs(covariance) <= kMostVariance) || (on_diagonal && covariance < 0.0)) {
-      reader.fail("covariance", fmt::format("{} is no covariance", shown_value(number)), form);
+      reader.fail("covariance", fmt::format("{} is not a valid covariance", shown_value(number)), form);
     }
     fit.covariance.push_back(covariance);
   }
@@ -343,7 +348,7 @@ nlohmann::ordered_json run_fit_json(const RunFit& fit) {
 bool tells_figures(const DeviceProfile& profile) {
   if (!profile.stack->empty()) return true;
   for (const auto& item : profile.cluster->items()) {
-    // The device's name says on what it was measured.
+    // The device's name only identifies what was measured.
     const bool device = item.key() == "device" && item.value().is_object();
     if (!device || item.value().size() > (item.value().contains("name") ? 1u : 0u)) return true;
   }
@@ -367,8 +372,8 @@ nlohmann::json overlay_profile(const DeviceProfile& profile, const nlohmann::jso
   for (const auto& item : given.items()) values[item.key()] = item.value();
   if (!profile.cluster.contains("device")) return values;
   if (given.contains("nodes") && given.at("nodes").is_array()) {
-    throw ConfigError({"training.profile", "tells about one device, and the cluster lists its nodes one by one",
-                       origins.where("training.profile"), "give the nodes' devices their figures inline"});
+    throw ConfigError({"training.profile", "describes one device, but the cluster lists its nodes one by one",
+                       origins.where("training.profile"), "give the figures of the nodes' devices inline"});
   }
   values["device"] = overlay_device(profile, given, catalogue, origins);
   return values;
@@ -386,14 +391,14 @@ std::vector<std::string> profile_assumptions(const DeviceProfile& profile, const
   std::vector<std::string> sentences;
   const std::string origin = fmt::format("profile {} ({}{}{}, {})", profile.name, profile.source,
                                          profile.date.empty() ? "" : ", ", profile.date, profile.confidence);
-  sentences.push_back(keys.empty() ? origin + " changes no figure of the cluster"
-                                   : fmt::format("{} gives the cluster's {}", origin, fmt::join(keys, ", ")));
+  sentences.push_back(keys.empty() ? origin + " changes none of the cluster's figures"
+                                   : fmt::format("{} sets the cluster's {}", origin, fmt::join(keys, ", ")));
   std::vector<std::string> figures;
   for (const auto& item : profile.stack->items()) {
     if (item.key() != "name") figures.push_back(item.key());
   }
   if (!figures.empty()) {
-    sentences.push_back(fmt::format("the profile gives stack {}'s {}", profile.stack->at("name").get<std::string>(),
+    sentences.push_back(fmt::format("the profile sets stack {}'s {}", profile.stack->at("name").get<std::string>(),
                                     fmt::join(figures, ", ")));
   }
   std::vector<std::string> groups;
@@ -403,19 +408,22 @@ std::vector<std::string> profile_assumptions(const DeviceProfile& profile, const
     (alike ? groups : elsewhere).push_back(words_of(group));
   }
   if (!elsewhere.empty()) {
-    sentences.push_back(fmt::format("the profile's curves of {} are of {}'s links and say nothing of the cluster's",
-                                    fmt::join(elsewhere, ", "), profile.measured_links->name));
+    sentences.push_back(
+        fmt::format("the profile's curves of {} were measured on {}'s links and do not apply to the cluster's",
+                    fmt::join(elsewhere, ", "), profile.measured_links->name));
   }
   if (!groups.empty()) {
     sentences.push_back(fmt::format(
-        "the profile's measured curves price {}; other groups on the same links follow them", fmt::join(groups, ", ")));
+        "the profile's measured curves set the times of {}; other groups on the same links are scaled from them",
+        fmt::join(groups, ", ")));
   }
   for (const ProfileFit& fit : profile.fits) {
     const bool of_overlap = std::any_of(profile.overlaps.begin(), profile.overlaps.end(),
                                         [&fit](const OverlapLine& line) { return line.what == fit.what; });
     if (of_overlap) continue;
-    sentences.push_back(fmt::format("the profile's fit of {} misses by {:.1f} % in the median, {:.0f} % at most",
-                                    fit.what, 1e2 * fit.median_error, 1e2 * fit.largest_error));
+    sentences.push_back(
+        fmt::format("the profile's fit of {} has a median error of {:.1f} % and a largest error of {:.0f} %", fit.what,
+                    1e2 * fit.median_error, 1e2 * fit.largest_error));
   }
   return sentences;
 }

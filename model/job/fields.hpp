@@ -20,7 +20,7 @@ const Fields<Experts>& experts_fields();
 const Fields<LatentAttention>& latent_fields();
 const Fields<LayerProfile>& layer_profile_fields();
 const Fields<ProfiledLayer>& profiled_layer_fields();
-/// Of a transformer or a layer profile.
+/// Keys of a transformer or a layer profile.
 FieldInfos model_fields();
 const Fields<Cluster>& cluster_fields();
 const Fields<ClusterNode>& node_fields();
@@ -39,14 +39,14 @@ const Fields<Stack>& dispatch_fields();
 const Fields<Failures>& failure_fields();
 const Fields<FailureCause>& failure_cause_fields();
 const Fields<Stack>& stack_fields();
-/// What a job may say of its software beside the stack's name, and a stack's description as well.
+/// The keys that both a job and a stack's description may use to describe software.
 const Fields<Stack>& software_fields();
 /// The sections of a job file.
 const Fields<Job>& job_fields();
-/// Of the section "training": what it says of the software replaces the stack's.
+/// Reads the software keys of the section "training", which override the stack's.
 void read_software(ObjectReader& reader, Stack& stack);
 
-/// A key with its path, "layout.tp". What names an object has the object's path.
+/// A key with its path, "layout.tp". A key that names an object has the object's path.
 struct JobKey {
   std::string field;
   FieldKind kind = FieldKind::kText;
@@ -55,16 +55,16 @@ struct JobKey {
   std::string_view help;
   const FieldInfo* entry = nullptr;
 };
-/// Every key of the job file, down to those of nested objects, in the order of --help. Each path is a flag.
+/// Every key of the job file, including those of nested objects, in --help order. Each path is a flag.
 const std::vector<JobKey>& job_keys();
 
-/// docs/schema/job-1.schema.json: what a job file may hold, as JSON Schema.
+/// docs/schema/job-1.schema.json: JSON Schema of job files.
 nlohmann::ordered_json job_schema();
 
-/// Of attention: flash and unfused.
+/// Values of attention: flash and unfused.
 const std::vector<std::string>& attention_names();
 
-/// flash or unfused, kept as whether it is flash.
+/// flash or unfused, stored as a Boolean that is true for flash.
 template <auto Member>
 Entry<OwnerOf<Member>> attention(std::string_view help) {
   const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
@@ -76,23 +76,23 @@ Entry<OwnerOf<Member>> attention(std::string_view help) {
   return entry_of<Member>("attention", FieldKind::kChoice, help, read, write).among([] { return attention_names(); });
 }
 
-/// Beyond anything measured, and still far from what ratios and products of a double overflow at.
+/// Larger than any measurement, and small enough that ratios and products of doubles cannot overflow.
 inline constexpr double kMostMeasured = 1e60;
-/// The number that must be there, from field.smallest to kMostMeasured.
+/// The required number, from field.smallest to kMostMeasured.
 double bounded_number(ObjectReader& reader, const FieldInfo& field);
 
-/// A number that was measured, which must be given.
+/// A measured number, which is required.
 template <auto Member>
 Entry<OwnerOf<Member>> measured(std::string_view key, std::string_view help, double smallest = 0.0) {
   const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
     owner.*Member = ValueOf<Member>(bounded_number(reader, field));
   };
   return entry_of<Member>(key, FieldKind::kNumber, help, read, &write_number<Member>)
-      .required("a number, in the unit the key names")
+      .required("expected a number in the unit named by the key")
       .at_least(smallest);
 }
 
-/// What the elements of a tensor may be kept in.
+/// Formats in which the elements of a tensor may be stored.
 std::vector<std::string> element_format_names();
 
 }  // namespace flopcast

@@ -17,7 +17,7 @@ constexpr int kLargestBucket = 1'000'000;
 constexpr int kHighestStage = 3;
 constexpr std::string_view kFilePrefix = "file:";
 
-// A schedule whose rows are told goes by its file's name: the path means nothing elsewhere.
+// A schedule whose rows are included is named after its file without the folder, which means nothing elsewhere.
 OrderedJsonValue write_schedule(const FieldInfo&, const Layout& layout) {
   if (layout.schedule.empty()) return nullptr;
   const std::size_t slash = layout.schedule.rfind('/');
@@ -29,7 +29,7 @@ void read_schedule(ObjectReader& reader, const FieldInfo& field, Layout& layout)
   if (const auto name = reader.text(field.key)) layout.schedule = *name;
 }
 
-// A list, or a word for how to make one.
+// Reads a list of layers, or the name of a method to split them.
 void read_stage_layers(ObjectReader& reader, const FieldInfo& field, Layout& layout) {
   const nlohmann::json* value = reader.find(field.key);
   if (value != nullptr && value->is_string()) {
@@ -68,7 +68,7 @@ void read_placement(ObjectReader& reader, const FieldInfo& field, Layout& layout
   layout.placement = placement;
 }
 
-// Ranks along an axis, by its name.
+// Field of the number of ranks along an axis, with the axis's name as key.
 template <Axis kAxis>
 Entry<Layout> ranks_along(std::string_view help, std::initializer_list<std::string_view> flags) {
   const auto read = [](ObjectReader& reader, const FieldInfo& field, Layout& layout) {
@@ -95,7 +95,7 @@ void read_compression(ObjectReader& reader, const FieldInfo& field, Layout& layo
   if (!text || *text == "none") return;
   const auto refuse = [&]() {
     reader.fail(field.key, fmt::format("unknown value \"{}\"", *text),
-                "valid: none, 8bit, 4bit, topk:F with a share F such as 0.01, powersgd:R with a rank R such as 4");
+                "valid: none, 8bit, 4bit, topk:F with a fraction F such as 0.01, powersgd:R with a rank R such as 4");
   };
   Compression& compression = layout.compression;
   if (*text == "8bit" || *text == "4bit") {
@@ -128,7 +128,7 @@ OrderedJsonValue write_compression(const FieldInfo&, const Layout& layout) {
 void read_recompute_modules(ObjectReader& reader, const FieldInfo& field, Layout& layout) {
   if (reader.find(field.key)->is_null()) return;
   RecomputeModules modules;
-  for (const std::string& word : listed_words(reader, field, "such as [\"core_attn\", \"moe_act\"]")) {
+  for (const std::string& word : listed_words(reader, field, "expected a list such as [\"core_attn\", \"moe_act\"]")) {
     const std::optional<RecomputeModule> module = parse<RecomputeModule>(word);
     if (!module) {
       reader.fail(field.key, fmt::format("unknown module \"{}\"", word),
@@ -136,7 +136,7 @@ void read_recompute_modules(ObjectReader& reader, const FieldInfo& field, Layout
     }
     modules |= bit_of(*module);
   }
-  if (modules.none()) reader.fail(field.key, "names no module", "leave it out, or give --recompute none");
+  if (modules.none()) reader.fail(field.key, "does not name a module", "omit it, or use --recompute none");
   layout.recompute_modules = modules;
 }
 
@@ -150,35 +150,35 @@ OrderedJsonValue write_recompute_modules(const FieldInfo&, const Layout& layout)
 
 const Fields<Layout>& layout_fields() {
   static const Fields<Layout> fields = {
-      ranks_along<Axis::kData>("data-parallel replicas (default: the devices left over)", {"--dp"})
-          .otherwise("the devices left over"),
+      ranks_along<Axis::kData>("data-parallel replicas (default: all remaining devices)", {"--dp"})
+          .otherwise("all remaining devices"),
       ranks_along<Axis::kTensor>("tensor-parallel ranks", {"--tp", "--tensor-model-parallel-size"}),
       ranks_along<Axis::kPipeline>("pipeline ranks", {"--pp", "--pipeline-model-parallel-size"}),
       whole<&Layout::vpp>("vpp", 1, kMostRanks, "stages per pipeline rank")
           .flag("N", {"--vpp", "--num-virtual-stages-per-pipeline-rank"})
-          .otherwise("the schedule's")
+          .otherwise("as the schedule needs")
           .chosen(),
       ranks_along<Axis::kContext>("context-parallel ranks", {"--cp", "--context-parallel-size"}),
-      choice<&Layout::context_parallel>("context_parallel", "how cp ranks bring queries to keys")
+      choice<&Layout::context_parallel>("context_parallel", "how cp ranks exchange queries, keys and values")
           .flag("FORM")
           .possible(),
-      whole<&Layout::context_inner>(
-          "context_inner", 2, kMostRanks,
-          "context_parallel hierarchical: neighbours that exchange heads, the ring is of cp/N")
+      whole<&Layout::context_inner>("context_inner", 2, kMostRanks,
+                                    "context_parallel hierarchical: ranks that exchange heads; rings have cp/N ranks")
           .flag("N")
           .possible(),
-      boolean<&Layout::zigzag>("zigzag", "cp ranks hold an early and a late part of a sequence: equal causal work")
+      boolean<&Layout::zigzag>("zigzag",
+                               "each cp rank holds an early and a late part of the sequence, for equal causal work")
           .flag(""),
       ranks_along<Axis::kExpert>("expert-parallel ranks", {"--ep", "--expert-model-parallel-size"}),
-      whole<&Layout::etp>("etp", 1, kMostRanks, "tensor-parallel ranks of an expert")
+      whole<&Layout::etp>("etp", 1, kMostRanks, "tensor-parallel ranks per expert")
           .flag("N", {"--etp", "--expert-tensor-parallel-size"})
           .otherwise("tp")
           .chosen(),
       choice<&Layout::tensor_parallel>("tensor_parallel", "1d, 2d, 2.5d or 3d").flag("FORM").possible(),
-      whole<&Layout::tensor_depth>("tensor_depth", 1, kMostHelpers, "depth d of tensor_parallel 2.5d, tp = q²·d")
+      whole<&Layout::tensor_depth>("tensor_depth", 1, kMostHelpers, "depth d of tensor_parallel 2.5d, where tp = q²·d")
           .flag("D")
           .possible(),
-      boolean<&Layout::sequence_parallel>("sequence_parallel", "split norms and dropouts over tp")
+      boolean<&Layout::sequence_parallel>("sequence_parallel", "split norms and dropouts over tp ranks")
           .flag("", {"--sp", "--sequence-parallel"})
           .chosen(),
       whole<&Layout::micro_batch_size>("micro_batch_size", 1, kLargestBatch, "sequences per microbatch")
@@ -193,20 +193,21 @@ const Fields<Layout>& layout_fields() {
           .flag("NAME[:V]", {"--schedule"})
           .otherwise("naive for one microbatch, interleaved with vpp, else 1f1b")
           .chosen(),
-      text<&Layout::schedule_csv>("schedule_csv", "rows of a schedule file:NAME, in place of the file's"),
-      text<&Layout::chains>("chains", "stage ranges of a bidirectional schedule in a file")
+      text<&Layout::schedule_csv>("schedule_csv", "rows of schedule file:NAME, used instead of reading the file"),
+      text<&Layout::chains>("chains", "stage ranges of a bidirectional schedule given as a file")
           .flag("A-B,C-D", {"--chains"}),
-      whole<&Layout::group_size>("group_size", 1, kLargestBatch, "interleaving group")
+      whole<&Layout::group_size>("group_size", 1, kLargestBatch, "microbatches in an interleaving group")
           .flag("N", {"--group"})
           .otherwise("pp"),
       whole<&Layout::accumulation>("accumulation", 1, kLargestBatch, "microbatches per update of pipedream-2bw")
           .flag("N", {"--accumulation"})
-          .otherwise("a step's microbatches"),
-      whole<&Layout::memory_limit>("memory_limit", 1, kLargestBatch, "activations a rank may hold, in microbatches")
+          .otherwise("all microbatches of a step"),
+      whole<&Layout::memory_limit>("memory_limit", 1, kLargestBatch,
+                                   "largest number of microbatches whose activations a rank may hold")
           .flag("N", {"--memory-limit"}),
-      whole<&Layout::slices>("slices", 1, kLargestBatch, "token slices that a microbatch is cut into")
+      whole<&Layout::slices>("slices", 1, kLargestBatch, "token slices per microbatch")
           .flag("N", {"--slices"})
-          .otherwise("the schedule's"),
+          .otherwise("as the schedule needs"),
       custom<Layout>("stage_layers", FieldKind::kWholeList, "layers of each stage, or uniform or balanced",
                      &read_stage_layers, &write_stage_layers)
           .flag("N,N,…")
@@ -217,45 +218,50 @@ const Fields<Layout>& layout_fields() {
       choice<&Layout::recompute>("recompute", "none, selective or full")
           .flag("KIND", {"--recompute", "--recompute-granularity"})
           .chosen(),
-      boolean<&Layout::partition_checkpoints>("partition_checkpoints", "recompute full: cut kept block inputs over tp")
+      boolean<&Layout::partition_checkpoints>("partition_checkpoints",
+                                              "recompute full: split the saved block inputs over tp ranks")
           .flag("", {"--distribute-saved-activations"})
           .possible(),
       whole<&Layout::recompute_layers>("recompute_layers", 1, kLargestLayers,
-                                       "recompute full: of each stage only the first so many layers")
+                                       "recompute full: recompute only the first N layers of each stage")
           .flag("N", {"--recompute-num-layers"})
-          .otherwise("all of them")
+          .otherwise("all layers")
           .possible(),
       whole<&Layout::recompute_every>("recompute_every", 1, kLargestLayers,
-                                      "recompute full: of each stage every so many-th layer")
+                                      "recompute full: recompute every N-th layer of each stage")
           .flag("N")
-          .otherwise("all of them")
+          .otherwise("all layers")
           .possible(),
-      entry_of<&Layout::recompute_modules>("recompute_modules", FieldKind::kList, "recompute selective: what is redone",
-                                           &read_recompute_modules, &write_recompute_modules)
+      entry_of<&Layout::recompute_modules>("recompute_modules", FieldKind::kList,
+                                           "recompute selective: modules to recompute", &read_recompute_modules,
+                                           &write_recompute_modules)
           .among([] { return names_of<RecomputeModule>(); })
           .flag("NAME,…", {"--recompute-modules"})
-          .otherwise("what the stack redoes, of most core_attn")
+          .otherwise("the stack's own, usually core_attn")
           .possible(),
       choice<&Layout::data_parallel>("data_parallel", "ddp, fsdp, hsdp, dataparallel, ps or byteps").flag("FORM"),
-      whole<&Layout::shards>("shards", 1, kMostHelpers, "hsdp: ranks that share one copy of the model")
+      whole<&Layout::shards>("shards", 1, kMostHelpers, "hsdp: ranks over which one copy of the model is sharded")
           .flag("N")
           .otherwise("hsdp: the replicas of one node"),
       boolean<&Layout::reshard_after_forward>("reshard_after_forward",
                                               "fsdp, hsdp: gather weights again for the backward pass")
           .flag(""),
-      whole<&Layout::spare_hosts>("spare_hosts", 0, kMostHelpers, "ps, byteps: hosts without GPUs that hold parameters")
+      whole<&Layout::spare_hosts>("spare_hosts", 0, kMostHelpers,
+                                  "ps, byteps: hosts without GPUs that serve parameters")
           .flag("K"),
       whole<&Layout::zero>("zero", 0, kHighestStage, "shard optimizer state (1), gradients (2), weights (3)")
           .flag("0..3", {"--zero"})
           .chosen(),
-      whole<&Layout::bucket_mb>("bucket_mb", 1, kLargestBucket, "gradient bucket of ddp (default 25, the first 1)")
+      whole<&Layout::bucket_mb>("bucket_mb", 1, kLargestBucket,
+                                "size of ddp's gradient buckets (default 25, the first one 1)")
           .flag("MIB"),
       entry_of<&Layout::compression>("compression", FieldKind::kText,
-                                     "of gradients: none, 8bit, 4bit, topk:F or powersgd:R", &read_compression,
+                                     "gradient compression: none, 8bit, 4bit, topk:F or powersgd:R", &read_compression,
                                      &write_compression)
           .flag("KIND"),
-      choice<&Layout::offload>("offload", "to the host: none, optimizer, activations or all").flag("KIND"),
-      custom<Layout>("placement", FieldKind::kText, "axes, innermost first: tp-cp-dp-pp", &read_placement,
+      choice<&Layout::offload>("offload", "state offloaded to the host: none, optimizer, activations or all")
+          .flag("KIND"),
+      custom<Layout>("placement", FieldKind::kText, "order of the axes, innermost first: tp-cp-dp-pp", &read_placement,
                      &write_placement)
           .flag("AXES"),
   };

@@ -19,19 +19,19 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A key and what it would hold; null: the key is left out.
+// A key and its new value; null: the key is omitted.
 struct Setting {
   const Field<Layout>& field;
   Json value;
 };
 
-// Layouts like the one that breaks a rule, but for a key or two.
+// Variants of a layout that breaks a rule, with one or two keys changed.
 struct Trials {
   const ObjectReader& reader;
-  const LayoutRule& rule;  // the one to mend
+  const LayoutRule& rule;  // the broken rule
   const Job& asked;
-  Job job;                           // holds the layout that is tried
-  const LayoutRule* last = nullptr;  // rules after it are not asked; null: all are
+  Job job;                           // with the layout being tried
+  const LayoutRule* last = nullptr;  // last rule to check; null: check all
 
   bool obeys(const std::vector<Setting>& settings);
 };
@@ -61,7 +61,7 @@ bool Trials::obeys(const std::vector<Setting>& settings) {
   return true;
 }
 
-// Ranks along an axis divide the devices, microbatches the batch; of the batches only the nearest are worth a try.
+// Ranks along an axis must divide the devices, microbatches the batch; for the batch, only the nearest sizes are tried.
 std::vector<int> whole_candidates(const FieldInfo& field, const Job& job, int most) {
   const Layout& layout = job.layout;
   constexpr int kFew = 8;
@@ -131,7 +131,7 @@ std::vector<Json> mending(Trials& trials, const Field<Layout>& field, int most) 
   return values;
 }
 
-// A figure that complaints name in addition to the keys of a layout.
+// A figure that messages may mention in addition to the keys of a layout.
 struct Figure {
   std::string_view name;
   std::string (*text)(const Job& job);
@@ -162,7 +162,7 @@ const std::vector<Figure>& figures() {
       {"uncut",
        [](auto& job) {
          const UncutWidth uncut = uncut_by_grid(job.model, job.layout);
-         return fmt::format("{} {} cannot be cut in {}", uncut.what, uncut.number, uncut.parts);
+         return fmt::format("{} {} is not divisible by {}", uncut.what, uncut.number, uncut.parts);
        }},
       {"grid_shape",
        [](auto& job) {
@@ -180,7 +180,7 @@ const std::vector<Figure>& figures() {
   return all;
 }
 
-// The text with the values of keys and figures in place of their names.
+// Replaces {NAME} in the text by the value of that key or figure.
 std::string filled(std::string_view text, const Job& job) {
   std::string all;
   while (!text.empty()) {
@@ -202,7 +202,7 @@ std::string filled(std::string_view text, const Job& job) {
   return all;
 }
 
-// "valid: 1, 2, 4, or leave it out, or --etp 1"; empty where no key alone mends it.
+// "valid: 1, 2, 4, or omit it, or --etp 1"; empty if no single key fixes the rule.
 std::string single_help(Trials& trials, const std::vector<const Field<Layout>*>& keys) {
   std::vector<std::string> ways;
   for (const Field<Layout>* field : keys) {
@@ -213,7 +213,7 @@ std::string single_help(Trials& trials, const std::vector<const Field<Layout>*>&
                             : fmt::format("{} {}", flag_of(*field), list_of(values)));
     }
     const bool may_be_absent = blamed && !field->otherwise.empty();
-    if (may_be_absent && trials.obeys({{*field, nullptr}})) ways.emplace_back("leave it out");
+    if (may_be_absent && trials.obeys({{*field, nullptr}})) ways.emplace_back("omit it");
   }
   return fmt::format("{}", fmt::join(ways, ", or "));
 }
@@ -265,7 +265,7 @@ void refuse_layout(const ObjectReader& reader, const Job& job, const LayoutRule&
   std::string help = single_help(trials, keys);
   if (help.empty()) help = double_help(trials, keys);
   if (help.empty()) {
-    trials.last = &rule;  // other problems are shown after this one
+    trials.last = &rule;  // remaining problems are reported after this one is fixed
     help = single_help(trials, keys);
   }
   reader.fail(keys.front()->key, problem, help);

@@ -27,14 +27,14 @@ std::vector<std::string> preset_names() {
   return catalogue_names(CatalogueKind::kNetworks);
 }
 
-// "hash", or "hash:7" with its seed.
+// Reads "hash", or "hash:7" with its seed.
 void read_routing(ObjectReader& reader, const FieldInfo& field, Network& network) {
   const std::optional<std::string> text = reader.text(field.key);
   constexpr std::string_view kSeeded = "hash:";
   if (text && text->rfind(kSeeded, 0) == 0) {
     const auto seed = parse_whole(text->substr(kSeeded.size()));
     if (!seed || *seed < 0 || *seed > kLargestSeed) {
-      reader.fail(field.key, fmt::format("\"{}\" has no seed", *text), "such as hash:7");
+      reader.fail(field.key, fmt::format("\"{}\" has no valid seed", *text), "use hash:SEED, such as hash:7");
     }
     network.routing = Routing::kHash;
     network.seed = static_cast<int>(*seed);
@@ -47,12 +47,13 @@ OrderedJsonValue write_routing(const FieldInfo&, const Network& network) {
   return name_of(network.routing);
 }
 
-// "compact", "scattered:7", or the places one by one.
+// Reads "compact", "scattered:7", or a list of nodes.
 void read_allocation(ObjectReader& reader, const FieldInfo& field, Network& network) {
   if (reader.find(field.key)->is_array()) {
     network.allocation.clear();
     network.allocated = *reader.whole_list(field.key, 0, kMostNetworkNodes - 1);
-    if (network.allocated.empty()) reader.fail(field.key, "is an empty list", "a place for each node of the cluster");
+    if (network.allocated.empty())
+      reader.fail(field.key, "is an empty list", "list one node of the fabric for each node of the cluster");
   } else {
     network.allocation = *reader.text(field.key);
   }
@@ -73,10 +74,10 @@ OrderedJsonValue write_shape(const FieldInfo&, const Network& network) {
 
 const Fields<NetworkTier>& tier_fields() {
   static const Fields<NetworkTier> fields = {
-      whole<&NetworkTier::nodes>("nodes", 1, kMostNetworkNodes, "that a switch of the tier joins")
-          .required("the nodes that a switch of the tier joins"),
+      whole<&NetworkTier::nodes>("nodes", 1, kMostNetworkNodes, "nodes connected by a switch of the tier")
+          .required("give the number of nodes connected by a switch of the tier"),
       share<&NetworkTier::oversubscription>("oversubscription", kMostOversubscribed,
-                                            "bytes a second that come up to it over those that leave it upward"),
+                                            "ratio of a switch's downward to its upward bandwidth"),
   };
   return fields;
 }
@@ -88,14 +89,14 @@ double share_left(const ObjectReader& reader, std::string_view key, double left)
 
 const Fields<DegradedLink>& degraded_fields() {
   static const Fields<DegradedLink> fields = {
-      text<&DegradedLink::link>("link", "its name, such as tier0.3.up.1").required("the name of a link"),
+      text<&DegradedLink::link>("link", "name of the link, such as tier0.3.up.1").required("give the name of a link"),
       custom<DegradedLink>(
-          "share", FieldKind::kNumber, "of its bandwidth that is left; 0: dead",
+          "share", FieldKind::kNumber, "remaining fraction of its bandwidth; 0: dead",
           [](ObjectReader& reader, const FieldInfo& field, DegradedLink& degraded_link) {
             degraded_link.share = share_left(reader, field.key, *reader.amount(field.key));
           },
           [](const FieldInfo&, const DegradedLink& degraded_link) -> OrderedJsonValue { return degraded_link.share; })
-          .required("the share of its bandwidth that is left")
+          .required("give the remaining fraction of its bandwidth")
           .up_to(1.0),
   };
   return fields;
@@ -103,11 +104,11 @@ const Fields<DegradedLink>& degraded_fields() {
 
 const Fields<BackgroundTraffic>& background_fields() {
   static const Fields<BackgroundTraffic> fields = {
-      text<&BackgroundTraffic::from>("from", "a switch, such as tier0.0, or a node, node0")
-          .required("a switch, such as tier0.0, or a node of the fabric, such as node0"),
-      text<&BackgroundTraffic::to>("to", "another").required("another switch or node"),
-      quantity<&BackgroundTraffic::rate>("rate", Dimension::kBandwidth, "what others send between them")
-          .required("what others send between them, such as \"20GB/s\"")
+      text<&BackgroundTraffic::from>("from", "sender: a switch such as tier0.0, or a node such as node0")
+          .required("give a switch such as tier0.0, or a node of the fabric such as node0"),
+      text<&BackgroundTraffic::to>("to", "receiver: another switch or node").required("give another switch or node"),
+      quantity<&BackgroundTraffic::rate>("rate", Dimension::kBandwidth, "rate of other jobs' traffic between them")
+          .required("give the rate of other jobs' traffic between them, such as \"20GB/s\"")
           .above_zero(),
   };
   return fields;
@@ -115,16 +116,17 @@ const Fields<BackgroundTraffic>& background_fields() {
 
 const Fields<NetworkCable>& cable_fields() {
   static const Fields<NetworkCable> fields = {
-      text<&NetworkCable::from>("from", "a node, node0 and so on, or a switch of any name").required("node or switch"),
-      text<&NetworkCable::to>("to", "another").required("node or switch"),
-      quantity<&NetworkCable::bandwidth>("bandwidth", Dimension::kBandwidth, "each way")
-          .required("such as \"50GB/s\"")
+      text<&NetworkCable::from>("from", "one end: a node such as node0, or a switch with any other name")
+          .required("give a node or switch"),
+      text<&NetworkCable::to>("to", "the other end").required("give a node or switch"),
+      quantity<&NetworkCable::bandwidth>("bandwidth", Dimension::kBandwidth, "bandwidth in each direction")
+          .required("give a rate such as \"50GB/s\"")
           .above_zero(),
   };
   return fields;
 }
 
-// "tier0.3.up.1=0.5,tier0.4.up.0=0" as --degrade has it.
+// Parses the form used by --degrade: "tier0.3.up.1=0.5,tier0.4.up.0=0".
 DegradedLink degraded_of_text(const ObjectReader& reader, std::string_view key, const std::string& text) {
   const std::size_t equals = text.find('=');
   std::string share = equals == std::string::npos ? "" : text.substr(equals + 1);
@@ -134,7 +136,8 @@ DegradedLink degraded_of_text(const ObjectReader& reader, std::string_view key, 
   constexpr double kPercent = 1e-2;
   if (left && percent) *left *= kPercent;
   if (!left || *left < 0.0) {
-    reader.fail(key, fmt::format("\"{}\" is no LINK=SHARE", text), "such as tier0.3.up.1=0.5, or =50%");
+    reader.fail(key, fmt::format("\"{}\" does not have the form LINK=SHARE", text),
+                "use for example tier0.3.up.1=0.5 or tier0.3.up.1=50%");
   }
   return {text.substr(0, equals), share_left(reader, key, *left)};
 }
@@ -149,7 +152,7 @@ void read_degraded(ObjectReader& reader, const FieldInfo& field, Network& networ
   }
 }
 
-// A preset, keys beside it over its own.
+// The values of a preset, overridden by keys given next to it.
 nlohmann::json network_values(const nlohmann::json& given, const Origins& origins) {
   const auto fail = [&](const std::string& field, const std::string& problem, const std::string& help) {
     throw ConfigError({field, problem, origins.where(field), help});
@@ -172,7 +175,7 @@ nlohmann::json network_values(const nlohmann::json& given, const Origins& origin
   if (values.is_null()) {
     const std::string text = name.is_string() ? name.get<std::string>() : name.dump();
     fail("cluster.network", fmt::format("unknown network \"{}\"", text),
-         choices_help(text, names) + "; or none, or the path of a JSON file");
+         choices_help(text, names) + "; also valid: none, or the path of a JSON file");
   }
   values.erase("description");
   values["preset"] = values.at("name");
@@ -187,13 +190,14 @@ void refuse_others(const ObjectReader& reader, const Network& network) {
   };
   const auto refuse = [&](const char* key, bool fits, const char* of) {
     if (!reader.has(key) || fits || network.topology == Topology::kNone) return;
-    reader.fail(key, fmt::format("means nothing to topology {}", name_of(network.topology)), fmt::format("of {}", of));
+    reader.fail(key, fmt::format("does not apply to topology {}", name_of(network.topology)),
+                fmt::format("use it with {}", of));
   };
   const bool tiered = is({Topology::kTree, Topology::kRail});
-  refuse("tiers", tiered, "topologies tree and rail");
-  refuse("oversubscription", tiered, "topologies tree and rail");
-  refuse("shape", is({Topology::kTorus, Topology::kDragonfly}), "topologies torus and dragonfly");
-  refuse("link_bandwidth", is({Topology::kTorus, Topology::kDragonfly}), "topologies torus and dragonfly");
+  refuse("tiers", tiered, "topology tree or rail");
+  refuse("oversubscription", tiered, "topology tree or rail");
+  refuse("shape", is({Topology::kTorus, Topology::kDragonfly}), "topology torus or dragonfly");
+  refuse("link_bandwidth", is({Topology::kTorus, Topology::kDragonfly}), "topology torus or dragonfly");
   refuse("links", network.topology == Topology::kLinks, "topology links");
 }
 
@@ -201,42 +205,49 @@ void refuse_others(const ObjectReader& reader, const Network& network) {
 
 const Fields<Network>& network_fields() {
   static const Fields<Network> fields = {
-      text<&Network::preset>("preset", "links between nodes: a preset, a file, or none")
+      text<&Network::preset>("preset", "network between nodes: a preset, a file, or none")
           .flag("NAME", {"--network"})
           .names_object()
           .among(&preset_names),
-      choice<&Network::topology>("topology", "how the nodes are joined").flag("NAME"),
-      own_parts<&Network::tiers, tier_fields>("tiers", "switches of a tree or of rails, from the nodes up"),
-      share<&Network::oversubscription>("oversubscription", kMostOversubscribed, "of the highest tier")
+      choice<&Network::topology>("topology", "how the nodes are connected").flag("NAME"),
+      own_parts<&Network::tiers, tier_fields>("tiers", "switch tiers of a tree or of rails, from the nodes up"),
+      share<&Network::oversubscription>("oversubscription", kMostOversubscribed, "oversubscription of the top tier")
           .flag("RATIO", {"--oversubscription"}),
-      custom<Network>("routing", FieldKind::kText, "spread, dst, or hash[:SEED]", &read_routing, &write_routing)
+      custom<Network>("routing", FieldKind::kText, "routing over parallel cables: spread, dst or hash[:SEED]",
+                      &read_routing, &write_routing)
           .flag("NAME", {"--routing"}),
-      whole<&Network::queue_pairs>("queue_pairs", 1, kMostQueuePairs, "paths of a pair of cards, where hashed")
+      whole<&Network::queue_pairs>("queue_pairs", 1, kMostQueuePairs,
+                                   "paths per pair of network cards, if routes are hashed")
           .flag("N"),
-      whole<&Network::seed>("seed", 0, kLargestSeed, "of the hash").flag("N"),
-      quantity<&Network::hop_latency>("hop_latency", Dimension::kTime, "that each switch on the way adds").flag("TIME"),
-      boolean<&Network::pxn>("pxn", "rails: to another card over NVLink"),
-      boolean<&Network::sharp>("sharp", "switches add up all-reduces"),
-      custom<Network>("allocation", FieldKind::kWholeList, "compact, scattered:SEED, or a list of nodes",
-                      &read_allocation, &write_allocation)
+      whole<&Network::seed>("seed", 0, kLargestSeed, "seed of the hash").flag("N"),
+      quantity<&Network::hop_latency>("hop_latency", Dimension::kTime, "latency added by each switch on the path")
+          .flag("TIME"),
+      boolean<&Network::pxn>("pxn", "rails: reach another rail's card over NVLink"),
+      boolean<&Network::sharp>("sharp", "switches perform the reductions of all-reduces"),
+      custom<Network>("allocation", FieldKind::kWholeList,
+                      "the job's nodes in the fabric: compact, scattered:SEED or a list", &read_allocation,
+                      &write_allocation)
           .flag("NODES")
           .up_to(kMostNetworkNodes - 1),
-      whole<&Network::nodes>("nodes", 1, kMostNetworkNodes, "of the whole fabric").otherwise("the cluster's").flag("N"),
+      whole<&Network::nodes>("nodes", 1, kMostNetworkNodes, "nodes of the whole fabric")
+          .otherwise("as many as the cluster has")
+          .flag("N"),
       custom<Network>("shape", FieldKind::kWholeList,
-                      "torus: sizes; dragonfly: groups, chassis, routers, nodes of a router", &read_shape, &write_shape)
+                      "torus: sizes; dragonfly: groups, chassis, routers, nodes per router", &read_shape, &write_shape)
           .up_to(kMostNetworkNodes),
       quantity<&Network::card_bandwidth>("card_bandwidth", Dimension::kBandwidth,
-                                         "of a card's link, in place of what collectives reach on it")
+                                         "bandwidth of a network card's link (default: what collectives reach on it)")
           .zero_is_none(),
-      quantity<&Network::link_bandwidth>("link_bandwidth", Dimension::kBandwidth, "torus, dragonfly: between switches")
+      quantity<&Network::link_bandwidth>("link_bandwidth", Dimension::kBandwidth,
+                                         "torus, dragonfly: bandwidth between switches")
           .zero_is_none(),
-      own_parts<&Network::cables, cable_fields>("links", "cables between nodes and switches, or a file of them")
+      own_parts<&Network::cables, cable_fields>("links", "cables between nodes and switches, or a file that lists them")
           .flag("FILE", {"--links"}),
-      custom<Network>("degraded", FieldKind::kList, "links with a share of their bandwidth", &read_degraded,
+      custom<Network>("degraded", FieldKind::kList, "links with only a fraction of their bandwidth", &read_degraded,
                       &write_list<&Network::degraded, degraded_fields>)
           .of<degraded_fields>()
           .flag("LINK=SHARE", {"--degrade"}),
-      own_parts<&Network::background, background_fields>("background", "what others send between switches or nodes"),
+      own_parts<&Network::background, background_fields>("background", "other jobs' traffic between switches or nodes"),
   };
   return fields;
 }
@@ -252,16 +263,16 @@ Network read_network(const nlohmann::json& given, const Origins& origins) {
   constexpr double kLeastOversubscribed = 1.0 / kMostOversubscribed;
   const auto check = [&](const std::string& field, double ratio) {
     if (ratio >= kLeastOversubscribed) return;
-    throw ConfigError(
-        {"cluster.network." + field, fmt::format("{} is out of range", ratio),
-         origins.where("cluster.network." + field),
-         fmt::format("from {} (more cables up than down) to {}", kLeastOversubscribed, kMostOversubscribed)});
+    throw ConfigError({"cluster.network." + field, fmt::format("{} is out of range", ratio),
+                       origins.where("cluster.network." + field),
+                       fmt::format("expected a number from {} (more cables up than down) to {}", kLeastOversubscribed,
+                                   kMostOversubscribed)});
   };
-  constexpr double kWidest = 1e18;  // bytes a second; sums over a fabric stay numbers
+  constexpr double kWidest = 1e18;  // bytes per second; sums over a fabric remain finite
   for (std::size_t cable = 0; cable < network.cables.size(); ++cable) {
     if (network.cables[cable].bandwidth.value() <= kWidest) continue;
     const std::string field = fmt::format("cluster.network.links[{}].bandwidth", cable);
-    throw ConfigError({field, "is out of range", origins.where(field), "at most 1e18 bytes a second"});
+    throw ConfigError({field, "is out of range", origins.where(field), "expected at most 1e18 bytes per second"});
   }
   if (network.oversubscription) check("oversubscription", *network.oversubscription);
   for (std::size_t tier = 0; tier < network.tiers.size(); ++tier) {
@@ -278,8 +289,8 @@ void check_network(const Cluster& cluster, const Origins& origins, std::vector<s
     const bool tiered = network.topology == Topology::kTree || network.topology == Topology::kRail;
     if (tiered && network.tiers.empty()) {
       assumptions.push_back(
-          fmt::format("cluster.network.tiers: leaves of 64 ports, {}",
-                      network.topology == Topology::kRail ? "32 nodes a segment" : "half of them for cards"));
+          fmt::format("cluster.network.tiers are leaves with 64 ports, {}",
+                      network.topology == Topology::kRail ? "32 nodes per segment" : "half of them for network cards"));
     }
   } catch (const ConfigError& error) {
     Diagnostic diagnostic = error.diagnostic();

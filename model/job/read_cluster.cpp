@@ -57,14 +57,14 @@ GemmKernel read_gemm_kernel(ObjectReader& device) {
   if (!reader) return kernel;
   read_fields(gemm_kernel_fields(), *reader, kernel);
   reader->refuse_unknown_keys();
-  // Who measured one depth measured it of all products.
+  // A depth measured by the user applies to all GEMMs.
   const bool one_depth = reader->has("overhead_depth") && !reader->has("weight_gradient_depth");
   if (one_depth) kernel.weight_gradient_depth = kernel.overhead_depth;
   return kernel;
 }
 
-// Products that were timed by themselves (kernel_efficiency) run at a share of that rate in a training step. Who gives
-// gemm_efficiency says what it is there.
+// Isolated GEMMs reach kernel_efficiency; a training step sustains a fraction of that rate. A given gemm_efficiency
+// already refers to training steps.
 std::optional<double> sustained_efficiency(ObjectReader& reader, const Device& device, bool is_given,
                                            std::vector<std::string>& assumptions) {
   const auto kernels = reader.fraction("kernel_efficiency", 1.0);
@@ -72,15 +72,15 @@ std::optional<double> sustained_efficiency(ObjectReader& reader, const Device& d
   const auto otherwise = reader.fraction("gemm_efficiency", 1.0);
   if (!kernels || is_given) return otherwise;
   assumptions.push_back(
-      sustained ? fmt::format("products on {} reach {:.3g} of the peak alone, and {} of that rate in a training step",
+      sustained ? fmt::format("GEMMs on {} reach {:.3g} of the peak alone, and {} of that rate in a training step",
                               device.name, *kernels, *sustained)
-                : fmt::format("products on {} reach {:.3g} of the peak in a training step as they do alone: nobody has "
-                              "compared the two",
+                : fmt::format("GEMMs on {} are assumed to reach {:.3g} of the peak in a training step, as they do "
+                              "alone: no measurement compares the two",
                               device.name, *kernels));
   return *kernels * sustained.value_or(1.0);
 }
 
-// By precision, where it was measured: in training steps, or of products by themselves.
+// Efficiencies by precision, measured in training steps or for isolated GEMMs.
 void read_precision_efficiencies(ObjectReader& reader, Device& device, bool is_given) {
   const auto read = [&](std::string_view key, double sustained, bool counts) {
     auto shares = reader.object(key);
@@ -97,15 +97,15 @@ void read_precision_efficiencies(ObjectReader& reader, Device& device, bool is_g
   read("gemm_efficiency_by_precision", 1.0, true);
 }
 
-// A locked clock slows products by its share of the clock that their peak is stated for.
+// A locked clock slows GEMMs in proportion to the clock for which their peak is stated.
 void check_clock(const ObjectReader& reader, const Device& device) {
   if (device.clock_hz > 0.0 && device.boost_clock_hz <= 0.0) {
-    reader.fail("clock", fmt::format("needs boost_clock, which device {} does not say", device.name),
-                "give boost_clock, at which the device reaches its peak, such as \"1830MHz\"");
+    reader.fail("clock", fmt::format("needs boost_clock, which device {} does not specify", device.name),
+                "give boost_clock, the clock of the device's peak, such as \"1830MHz\"");
   }
 }
 
-// What an inline device need not say: its generation answers, and the job says that it did.
+// Efficiencies missing from an inline device are taken from its generation, and noted as assumptions.
 void settle_efficiencies(ObjectReader& reader, Device& device, bool gives_gemm, std::vector<std::string>& assumptions) {
   const DeviceDefaults& defaults = device_defaults(device.generation);
   std::vector<std::string> assumed;
@@ -125,11 +125,11 @@ void settle_efficiencies(ObjectReader& reader, Device& device, bool gives_gemm, 
     assumed.push_back(fmt::format("kernel_launch {} us", defaults.kernel_launch.value() * 1e6));
   }
   if (assumed.empty()) return;
-  assumptions.push_back(fmt::format("device {} has {} of generation {} ({})", device.name, fmt::join(assumed, ", "),
+  assumptions.push_back(fmt::format("device {} uses {} of generation {} ({})", device.name, fmt::join(assumed, ", "),
                                     name_of(device.generation), defaults.source));
 }
 
-// The index of a device among the distinct ones; nodes that name the same device share it.
+// Index of a device among the distinct ones; nodes with the same device share it.
 int add_device(const Device& device, const nlohmann::json& description, std::vector<nlohmann::json>& descriptions,
                Cluster& cluster) {
   const auto known = std::find(descriptions.begin(), descriptions.end(), description);
@@ -141,7 +141,7 @@ int add_device(const Device& device, const nlohmann::json& description, std::vec
   return index;
 }
 
-// "nodes": [{"devices": 4, "device": "a100-80g"}, {"devices": 3}]: a node without a device has the cluster's.
+// "nodes": [{"devices": 4, "device": "a100-80g"}, {"devices": 3}]; a node without a device has the cluster's.
 void read_uneven_nodes(ObjectReader& reader, const nlohmann::json& nodes, Cluster& cluster,
                        std::vector<std::string>& assumptions, const Origins& origins) {
   const char* form = R"(expected a number, or a list such as [{"devices": 4, "device": "a100-80g"}, {"devices": 3}])";
@@ -153,7 +153,7 @@ void read_uneven_nodes(ObjectReader& reader, const nlohmann::json& nodes, Cluste
   int first_rank = 0;
   for (std::size_t index = 0; index < nodes.size(); ++index) {
     const std::string field = fmt::format("cluster.nodes.{}", index);
-    if (!nodes[index].is_object()) reader.fail("nodes", fmt::format("{} is no object", nodes[index].dump()), form);
+    if (!nodes[index].is_object()) reader.fail("nodes", fmt::format("{} is not an object", nodes[index].dump()), form);
     ObjectReader node(nodes[index], field, origins);
     ClusterNode read_node;
     read_fields(node_fields(), node, read_node);
@@ -185,8 +185,7 @@ bool tells_whole_device(const nlohmann::json& values) {
   return std::all_of(keys.begin(), keys.end(), [&values](const char* key) { return values.contains(key); });
 }
 
-// A device of one's own may carry a name of its own; some figures beside a name of the catalogue are laid over its
-// entry.
+// An inline device may have a new name. Figures given together with a catalogue name override its entry.
 bool starts_from_catalogue(const nlohmann::json& value, const nlohmann::json& values) {
   if (!values.contains("name")) return false;
   if (value.is_string() || !values.contains("peak")) return true;
@@ -209,7 +208,7 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
     const nlohmann::json given = values;
     values = with_catalogue_entry(CatalogueKind::kDevices, values, field, origins);
     const nlohmann::json known = catalogue_values(CatalogueKind::kDevices, values.at("name").get<std::string>());
-    // A figure of one precision leaves the others as they are.
+    // A figure of one precision leaves the other precisions unchanged.
     for (const char* key : {"peak", "gemm_efficiency_by_precision"}) {
       if (!given.contains(key) || !given[key].is_object() || !known.contains(key)) continue;
       values[key] = known[key];
@@ -233,14 +232,15 @@ Device read_device(const nlohmann::json& value, const std::string& field, std::v
 
 namespace {
 
-// Nodes are of one device: another generation in its place keeps links that nobody sells with it.
+// If the device's generation differs from that of the cluster's usual device, the cluster's links remain, although no
+// such nodes are sold.
 void tell_of_foreign_links(const Cluster& cluster, const std::string& usual_device,
                            std::vector<std::string>& assumptions) {
   const nlohmann::json usual = catalogue_values(CatalogueKind::kDevices, usual_device);
   if (usual.is_null() || usual.at("generation") == name_of(cluster.device.generation)) return;
   assumptions.push_back(
-      fmt::format("device {} stands in nodes of {}, with the links and cards that these have with {}: give "
-                  "cluster.intra_bandwidth, or name a cluster of its own (flopcast catalog clusters)",
+      fmt::format("device {} is placed in nodes of {}, with the links and network cards that these have for {}: give "
+                  "cluster.intra_bandwidth, or choose a cluster with that device (flopcast catalog clusters)",
                   cluster.device.name, cluster.name, usual_device));
 }
 
@@ -250,7 +250,7 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
                      const Origins& origins) {
   const nlohmann::json nothing = nlohmann::json::object();
   const nlohmann::json* value = root.find("cluster");
-  // A profile may tell everything there is to a cluster.
+  // A profile may contain a whole cluster.
   if (value == nullptr && profile != nullptr && profile->cluster.contains("intra_bandwidth")) value = &nothing;
   const std::vector<std::string> names = catalogue_names(CatalogueKind::kClusters);
   if (value == nullptr)
@@ -260,14 +260,14 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
     root.fail("cluster", fmt::format("{} is neither a name nor an object", value->dump()), choices_help("", names));
   }
   nlohmann::json values = value->is_string() ? nlohmann::json{{"name", *value}} : *value;
-  // The short form "8xdgx-a100-80g" may come with keys beside it, of which an explicit count of nodes wins.
+  // The short form "8xdgx-a100-80g" may be combined with other keys; an explicit number of nodes takes precedence.
   if (values.contains("name") && values.at("name").is_string()) {
     nlohmann::json short_form = from_short_form(values.at("name").get<std::string>());
     short_form.update(values);
     short_form["name"] = from_short_form(values.at("name").get<std::string>()).at("name");
     values = std::move(short_form);
   }
-  // A cluster that says everything may carry a name of its own.
+  // A cluster with all required figures may have a new name.
   const bool complete =
       values.contains("device") && values.contains("intra_bandwidth") && values.contains("nic_bandwidth");
   const bool labelled = complete && values.contains("name") && values.at("name").is_string() &&
@@ -277,7 +277,7 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
     const std::string field = value->is_string() ? "cluster" : "cluster.name";
     entry = catalogue_entry(CatalogueKind::kClusters, values, field, origins);
   }
-  // Figures without a name are of the device that the cluster has: --cluster.device.tdp 700W.
+  // Figures without a device name apply to the cluster's device: --cluster.device.tdp 700W.
   if (values.contains("device") && values.at("device").is_object() && !values.at("device").contains("name") &&
       !tells_whole_device(values.at("device")) && entry.contains("device")) {
     values["device"]["name"] = entry.at("device");
@@ -297,7 +297,7 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
   const nlohmann::json* nodes = reader.find("nodes");
   const bool uneven = nodes != nullptr && nodes->is_array();
   if (!uneven) {
-    if (!reader.has("devices_per_node")) reader.fail_missing("devices_per_node", "an inline cluster needs it");
+    if (!reader.has("devices_per_node")) reader.fail_missing("devices_per_node", "required for an inline cluster");
     if (!reader.has("device")) {
       reader.fail_missing("device", choices_help("", catalogue_names(CatalogueKind::kDevices)));
     }

@@ -16,7 +16,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// training.profile, whose file the caller has put in place of its path.
+// training.profile, whose path the caller has replaced by the file's content.
 std::optional<DeviceProfile> measured_profile(ObjectReader& root, const Origins& origins) {
   const nlohmann::json* training = root.find("training");
   if (training == nullptr || !training->is_object() || !training->contains("profile")) return std::nullopt;
@@ -27,10 +27,9 @@ void refuse_other_links(const DeviceProfile& profile, const Job& job) {
   if (!profile.measured_links || !job.cluster.curves.empty()) return;
   throw ConfigError(
       {"training.profile",
-       fmt::format("nothing of profile {} is used: its messages were measured on links of {}, and cluster "
-                   "{} has others",
+       fmt::format("profile {} has no effect: its messages were measured on links of {}, but cluster {} has others",
                    profile.name, profile.measured_links->name, job.cluster.name),
-       job.origins.where("training.profile"), "leave the profile out, or measure the links there are"});
+       job.origins.where("training.profile"), "omit the profile, or measure the cluster's links"});
 }
 
 OrderedJson model_json(const Job& job) {
@@ -61,7 +60,7 @@ Job read_job(const nlohmann::json& root, const Origins& origins) {
   Job job;
   job.origins = origins;
   ObjectReader reader(root, "", job.origins);
-  // Unknown sections first: a misspelt "trainig" must not be reported as a missing default.
+  // Unknown sections are reported first, so that a misspelt "trainig" does not silently mean defaults.
   for (const FieldInfo& section : job_fields()) reader.find(section.key);
   reader.refuse_unknown_keys();
   const nlohmann::json* model = reader.find("model");
@@ -97,7 +96,7 @@ OrderedJson job_json(const Job& job) {
 
 namespace {
 
-// Other programs say the accumulation and leave the batch to the number of devices.
+// Other programs specify accumulation and derive the batch from the number of devices.
 void note_batch_of_accumulation(const ObjectReader& reader, Job& job) {
   Layout& layout = job.layout;
   if (layout.global_batch_size == 0) {
@@ -116,7 +115,7 @@ void note_assumptions(Job& job) {
   const bool in_buckets = hidden && layout.replicas() > 1 && layout.gradient_shards() == 1 && !job.profile &&
                           layout.data_parallel != DataParallel::kDataParallel;
   if (in_buckets && !layout.bucket_mb) {
-    job.assumptions.push_back("layout.bucket_mb is 25, and 1 for the first bucket");
+    job.assumptions.push_back("layout.bucket_mb is 25, but 1 for the first bucket");
   }
   if (layout.zero == kShardsGradients && layout.microbatches() > 1) {
     job.assumptions.push_back("zero 2 reduces the gradients of every microbatch");
@@ -124,8 +123,8 @@ void note_assumptions(Job& job) {
   const bool travels_beside = layout.weight_shards() > 1 || (layout.gradient_shards() > 1 && hidden);
   if (travels_beside && (layout.microbatches() > 1 || layout.vpp.value_or(1) > 1)) {
     job.assumptions.push_back(
-        "sharded weights and gradients travel beside the neighbouring passes of a rank; "
-        "the ends of one pass a step are exposed");
+        "sharded weights and gradients are communicated during the neighbouring passes of a rank; only the ends of one "
+        "pass per step are exposed");
   }
 }
 
@@ -146,7 +145,7 @@ void read_layout(ObjectReader& root, Job& job, const Origins& origins) {
   if (const LayoutRule* broken = first_broken(job)) refuse_layout(reader, job, *broken);
   if (!given.global_batch_size) note_batch_of_accumulation(reader, job);
   if (job.layout.data_parallel == DataParallel::kHsdp && !given.shards) {
-    job.assumptions.push_back(fmt::format("layout.shards is {}: the replicas of one node", job.layout.shards));
+    job.assumptions.push_back(fmt::format("layout.shards is {}, the replicas of one node", job.layout.shards));
   }
   note_assumptions(job);
 }

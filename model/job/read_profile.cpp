@@ -21,13 +21,13 @@ namespace {
 
 constexpr std::size_t kMostLayers = 65'535;
 
-// A backward time in one goes by halves to its parts where the layer has parameters.
+// A combined backward time is split in half between the two gradients if the layer has parameters.
 void settle_backward(ObjectReader& reader, ProfiledLayer& layer) {
   constexpr const char* kForms = "give backward_s, or input_gradient_s and weight_gradient_s";
   const auto whole = reader.amount("backward_s");
   const bool has_input = reader.has("input_gradient_s");
   if (whole && (has_input || reader.has("weight_gradient_s"))) {
-    reader.fail("backward_s", "is given beside one of its parts", kForms);
+    reader.fail("backward_s", "is given together with one of its parts", kForms);
   }
   if (!whole && !has_input) reader.fail_missing("backward_s", kForms);
   if (has_input) return;
@@ -69,14 +69,14 @@ LayerProfile read_profile(const nlohmann::json& model, Job& job, const Origins& 
         read_layer(layers[index], fmt::format("model.layers.{}", index), profile.precision, origins));
   }
   job.model.layers = static_cast<int>(profile.layers.size());
-  job.assumptions.push_back(fmt::format("compute times are the profile's{}{}, whatever the cluster's device",
+  job.assumptions.push_back(fmt::format("compute times are the profile's{}{}, regardless of the cluster's device",
                                         profile.measured_on.empty() ? "" : ", measured on ", profile.measured_on));
   job.assumptions.push_back(
       profile.micro_batch_size
-          ? fmt::format("times and bytes grow with the microbatch, from the {} samples that were measured",
+          ? fmt::format("times and bytes scale with the microbatch, from the {} samples measured",
                         *profile.micro_batch_size)
-          : "the profile names no micro_batch_size: what it measured counts as one microbatch of this layout");
-  job.assumptions.push_back("a profile has no FLOP count: TFLOP/s, MFU and HFU are given as 0");
+          : "the profile has no micro_batch_size: its measurements count as one microbatch of this layout");
+  job.assumptions.push_back("a profile has no FLOP count: TFLOP/s, MFU and HFU are shown as 0");
   return profile;
 }
 
@@ -84,8 +84,8 @@ void check_profile_training(const ObjectReader& training_reader, int sequence_le
                             Job& job) {
   if (sequence_length != profile.sequence_length) {
     training_reader.fail("sequence_length",
-                         fmt::format("{} is not the profile's {}", sequence_length, profile.sequence_length),
-                         "leave it out: what was measured cannot be stretched");
+                         fmt::format("{} differs from the profile's {}", sequence_length, profile.sequence_length),
+                         "omit it: measured times cannot be scaled to another length");
   }
   if (sequence_length == 1) job.assumptions.push_back("a sample of the profile counts as one token");
 }
@@ -96,7 +96,7 @@ Precision profile_precision(const ObjectReader& training_reader, std::optional<P
     training_reader.fail(
         "precision",
         fmt::format("the profile was measured in {}, not in {}", name_of(profile.precision), name_of(*given)),
-        "leave it out: times that were measured do not change with it");
+        "omit it: measured times do not change with the precision");
   }
   return profile.precision;
 }
@@ -146,7 +146,7 @@ LayerGraph GraphReader::read() {
     }
   }
   if (graph_.layers.empty())
-    fail("no layers in it", "expected lines such as node1 -- Conv2d(…) -- forward_compute_time=…");
+    fail("has no layers", "expected lines such as node1 -- Conv2d(…) -- forward_compute_time=…");
   for (const auto& [line, edge] : edges) {
     line_ = line;
     read_edge(edge);
@@ -158,7 +158,7 @@ void GraphReader::read_node(std::string_view line) {
   const std::size_t first = line.find(kSeparator);
   const std::size_t second = first == std::string_view::npos ? first : line.find(kSeparator, first + 1);
   if (second == std::string_view::npos) {
-    fail("a line that is neither a layer nor an edge",
+    fail("this line is neither a layer nor an edge",
          "expected node1 -- Conv2d(…) -- forward_compute_time=…, or an indented node1 -- node2");
   }
   const std::string name(line.substr(0, first));
@@ -173,14 +173,14 @@ void GraphReader::read_node(std::string_view line) {
   node.activation = Bytes(metric(metrics, "activation_size"));
   node.parameters = Bytes(metric(metrics, "parameter_size"));
   node.line = line_;
-  if (!by_name_.emplace(name, graph_.layers.size()).second) fail(fmt::format("layer \"{}\" is listed twice", name), "");
+  if (!by_name_.emplace(name, graph_.layers.size()).second) fail(fmt::format("layer \"{}\" appears twice", name), "");
   const std::size_t digits = name.find_last_not_of("0123456789") + 1;
   node.number =
       digits < name.size() ? std::strtol(name.c_str() + digits, nullptr, 10) : static_cast<long>(graph_.layers.size());
   graph_.layers.push_back(std::move(node));
 }
 
-// "key=1.5" or "key=[1.5; 2]", whose sum counts.
+// Reads "key=1.5", or the sum of a list "key=[1.5; 2]".
 double GraphReader::metric(std::string_view metrics, std::string_view key) const {
   const std::size_t at = metrics.find(fmt::format("{}=", key));
   if (at == std::string_view::npos) fail(fmt::format("{} is missing", key), "");
@@ -200,20 +200,19 @@ double GraphReader::number(std::string_view text, std::string_view key) const {
   constexpr double kLargest = 1e18;
   const std::optional<double> value = parse_number(text);
   const bool valid = value && *value >= 0 && *value < kLargest;
-  if (!valid) fail(fmt::format("{} \"{}\" is not a number of 0 or more", key, text), "");
+  if (!valid) fail(fmt::format("{} \"{}\" is not a number of at least 0", key, text), "");
   return *value;
 }
 
 std::size_t GraphReader::known(std::string_view name) const {
   const auto node = by_name_.find(std::string(name));
-  if (node == by_name_.end()) fail(fmt::format("an edge names \"{}\", which is no layer", name), "");
+  if (node == by_name_.end()) fail(fmt::format("an edge refers to \"{}\", which is not a layer", name), "");
   return node->second;
 }
 
 void GraphReader::read_edge(std::string_view line) {
   const std::size_t separator = line.find(kSeparator);
-  if (separator == std::string_view::npos)
-    fail("an edge without its second end", "expected an indented node1 -- node2");
+  if (separator == std::string_view::npos) fail("an edge lacks its second node", "expected an indented node1 -- node2");
   const std::size_t from = known(line.substr(0, separator));
   const std::size_t to = known(line.substr(separator + kSeparator.size()));
   graph_.layers[from].successors.push_back(to);
@@ -240,13 +239,13 @@ std::vector<std::size_t> in_a_row(const LayerGraph& graph, std::string_view file
   if (order.size() == graph.layers.size()) return order;
   for (std::size_t index = 0; index < graph.layers.size(); ++index) {
     if (waits_for[index] == 0) continue;
-    throw ConfigError({"model", fmt::format("layer {} waits for itself", graph.layers[index].description),
+    throw ConfigError({"model", fmt::format("layer {} depends on itself", graph.layers[index].description),
                        fmt::format("{}:{}", file, graph.layers[index].line), "remove the cycle from the edges"});
   }
   return order;
 }
 
-// What crosses a cut behind each position of the row: outputs made before it and needed after it.
+// Bytes that cross a stage boundary after each position of the row: outputs produced before it and needed after it.
 std::vector<double> cut_bytes(const LayerGraph& graph) {
   const std::vector<std::size_t>& row = graph.row;
   std::vector<std::size_t> position(graph.layers.size());

@@ -17,7 +17,8 @@ namespace {
 
 constexpr const char* kDefaultStack = "megatron-core";
 
-// "megatron-core", or an entry with some properties replaced: {"name": "megatron-core", "gradient_bytes": 2}.
+// The values of "megatron-core", or of an entry with some properties overridden: {"name": "megatron-core",
+// "gradient_bytes": 2}.
 nlohmann::json stack_values(const nlohmann::json& given, const nlohmann::json& measured, const Origins& origins) {
   const std::vector<std::string> names = catalogue_names(CatalogueKind::kStacks);
   const auto fail = [&](const std::string& problem, const std::string& name) {
@@ -31,9 +32,9 @@ nlohmann::json stack_values(const nlohmann::json& given, const nlohmann::json& m
   if (values.is_null()) fail(fmt::format("unknown stack {}", name.dump()), name.get<std::string>());
   const nlohmann::json own_base = values.value("based_on", name);
   if (given.is_object() && given.contains("based_on") && given.at("based_on") != own_base) {
-    throw ConfigError({"training.stack.based_on", "tells which published runs speak for a stack of the catalogue",
+    throw ConfigError({"training.stack.based_on", "links a catalogue stack to published runs and cannot be changed",
                        origins.where("training.stack.based_on"),
-                       "leave it out: figures that a job changes are its own"});
+                       "omit it; a job may only override the stack's figures"});
   }
   const bool is_measured = measured.is_object() && measured.value("name", nlohmann::json()) == own_base;
   if (is_measured) {
@@ -45,7 +46,7 @@ nlohmann::json stack_values(const nlohmann::json& given, const nlohmann::json& m
   return values;
 }
 
-// What a stack's kernels and their launches take is known of GPUs alone.
+// The costs of a stack's kernels and their launches are known for GPUs only.
 Stack read_stack(const nlohmann::json& given, const nlohmann::json& measured, GpuGeneration generation,
                  const Origins& origins) {
   const nlohmann::json values = stack_values(given, measured, origins);
@@ -69,11 +70,11 @@ void check_precision(const ObjectReader& reader, const Training& training, const
   for (std::size_t index = 0; index < device.peak.size(); ++index) {
     if (device.peak[index].value() > 0) available.push_back(names_of<Precision>()[index]);
   }
-  reader.fail("precision", fmt::format("{} has no rate on device {}", name_of(training.precision), device.name),
+  reader.fail("precision", fmt::format("{} is not supported by device {}", name_of(training.precision), device.name),
               choices_help("", available));
 }
 
-// bf16, or fp16 where a device is too old for it.
+// bf16, or fp16 if a device does not support it.
 Precision default_precision(Job& job) {
   const Device* without = nullptr;
   const auto look_at = [&without](const Device& device) {
@@ -93,22 +94,22 @@ void check_transports(const ObjectReader& reader, const Training& training, Job&
   if (!all && training.gradient_transport == Transport::kNccl) return;
   const char* key = all ? "transport" : "gradient_transport";
   if (job.cluster.host_bandwidth.value() <= 0.0) {
-    reader.fail(key, fmt::format("goes through host memory, and cluster {} has no host_bandwidth", job.cluster.name),
+    reader.fail(key, fmt::format("uses host memory, but cluster {} has no host_bandwidth", job.cluster.name),
                 "give cluster.host_bandwidth, such as \"32GB/s\" for PCIe 4 x16, or use nccl");
   }
-  job.assumptions.push_back(fmt::format(
-      "training.{}: a ring through host memory; gloo reaches 1.15 GB/s a connection and pays 50 us a step, mpi "
-      "what the links carry and 10 us",
-      key));
+  job.assumptions.push_back(
+      fmt::format("training.{} uses a ring through host memory: gloo with 1.15 GB/s per connection and 50 us per step, "
+                  "mpi with the links' bandwidth and 10 us",
+                  key));
 }
 
 void check_documents(const ObjectReader& reader, const Training& training, const Job& job) {
   if (training.document_length <= (job.profile ? 0 : training.sequence_length)) return;
   reader.fail("document_length",
-              job.profile ? "belongs to transformers, not to a layer profile"
+              job.profile ? "applies to transformers, not to a layer profile"
                           : fmt::format("{} is longer than a sequence of {} tokens", training.document_length,
                                         training.sequence_length),
-              job.profile ? "leave it out" : "documents are packed in a sequence: give their length, or leave it out");
+              job.profile ? "omit it" : "documents are packed into a sequence: give their length, or omit it");
 }
 
 void settle_sequence_and_precision(const ObjectReader& reader, Training& training, Job& job) {
@@ -136,11 +137,12 @@ void note_release(const Stack& stack, Job& job) {
   job.assumptions.push_back(fmt::format("training.stack {} is priced as {}@{}", stack.name, stack.based_on, release));
 }
 
-// MX and NVFP4 scales are read by Blackwell's tensor cores.
+// Only Blackwell's tensor cores apply MX and NVFP4 scales.
 void settle_recipe(const ObjectReader& reader, Training& training, Job& job) {
   const bool blackwell = job.cluster.device.generation == GpuGeneration::kBlackwell;
   if (training.precision != Precision::kFp8) {
-    if (training.fp8_recipe) reader.fail("fp8_recipe", "is of precision fp8", "set training.precision to fp8");
+    if (training.fp8_recipe)
+      reader.fail("fp8_recipe", "applies only to precision fp8", "set training.precision to fp8");
     return;
   }
   if (!training.fp8_recipe) {
@@ -149,8 +151,8 @@ void settle_recipe(const ObjectReader& reader, Training& training, Job& job) {
   }
   const bool of_blackwell = training.fp8_recipe == Fp8Recipe::kMxfp8 || training.fp8_recipe == Fp8Recipe::kNvfp4;
   if (of_blackwell && !blackwell) {
-    reader.fail("fp8_recipe", fmt::format("{} has no such products", job.cluster.device.name),
-                "valid here: delayed, tensorwise, current, blockwise, rowwise");
+    reader.fail("fp8_recipe", fmt::format("device {} does not support this recipe", job.cluster.device.name),
+                "valid for it: delayed, tensorwise, current, blockwise, rowwise");
   }
 }
 
@@ -165,56 +167,59 @@ void check_targets(const ObjectReader& reader, const Finetune& finetune, const T
   const auto names = [&finetune](AdapterTarget target) { return (finetune.targets & bit_of(target)).any(); };
   const bool projections = names(AdapterTarget::kQuery) || names(AdapterTarget::kKey) || names(AdapterTarget::kValue);
   if (names(AdapterTarget::kFusedQkv) && projections) {
-    reader.fail("targets", "linear_qkv stands beside its parts", "give linear_qkv, or of q_proj, k_proj, v_proj");
+    reader.fail("targets", "linear_qkv conflicts with its parts",
+                "give either linear_qkv, or some of q_proj, k_proj, v_proj");
   }
   if (names(AdapterTarget::kFusedUp) && (names(AdapterTarget::kGate) || names(AdapterTarget::kUp))) {
-    reader.fail("targets", "linear_fc1 stands beside its parts", "give linear_fc1, or of gate_proj, up_proj");
+    reader.fail("targets", "linear_fc1 conflicts with its parts",
+                "give either linear_fc1, or some of gate_proj, up_proj");
   }
   if (names(AdapterTarget::kGate) && !model.gated_mlp && finetune.targets != all_targets()) {
-    reader.fail("targets", fmt::format("model {} has no gate_proj", model.name), "leave it out");
+    reader.fail("targets", fmt::format("model {} has no gate_proj", model.name), "omit it");
   }
 }
 
 void settle_adapters(const ObjectReader& reader, Finetune& finetune, Job& job) {
   const bool quantised = finetune.method == FinetuneMethod::kQlora;
-  refuse_keys(reader, {"trainable_layers"}, "is of method freeze", "leave it out, or set method to freeze");
+  refuse_keys(reader, {"trainable_layers"}, "applies only to method freeze", "omit it, or set method to freeze");
   if (!reader.has("base") && quantised) finetune.base = BaseFormat::kNf4;
   if (quantised && finetune.base == BaseFormat::kBf16) {
-    reader.fail("base", "bf16 is what lora stores", "valid with qlora: fp8, int8, nf4");
+    reader.fail("base", "bf16 is not quantised", "valid for qlora: fp8, int8, nf4");
   }
   if (!reader.has("double_quant")) finetune.double_quant = quantised && finetune.base == BaseFormat::kNf4;
   if (finetune.double_quant && finetune.base != BaseFormat::kNf4) {
-    reader.fail("double_quant", "is of base nf4", "leave it out, or set base to nf4");
+    reader.fail("double_quant", "applies only to base nf4", "omit it, or set base to nf4");
   }
-  if (finetune.dropout >= 1.0) reader.fail("dropout", "drops everything", "expected a share below 1");
+  if (finetune.dropout >= 1.0) reader.fail("dropout", "would drop everything", "expected a fraction below 1");
   check_targets(reader, finetune, job.model);
   if (!reader.has("rank")) job.assumptions.push_back(fmt::format("training.finetune.rank is {}", finetune.rank));
   if (!reader.has("targets")) {
     finetune.targets = all_targets();
-    job.assumptions.emplace_back("training.finetune.targets are all linears of the blocks");
+    job.assumptions.emplace_back("training.finetune.targets are all linear layers of the blocks");
   }
   if (quantised && !reader.has("double_quant") && finetune.double_quant) {
-    job.assumptions.emplace_back("training.finetune.double_quant is true, as in QLoRA's paper");
+    job.assumptions.emplace_back("training.finetune.double_quant is true, as in the QLoRA paper");
   }
 }
 
 void settle_frozen_layers(const ObjectReader& reader, const Finetune& finetune, Job& job) {
-  refuse_keys(reader, {"rank", "alpha", "targets", "dropout", "base", "double_quant"}, "is of methods lora and qlora",
-              "leave it out, or set method to lora");
+  refuse_keys(reader, {"rank", "alpha", "targets", "dropout", "base", "double_quant"},
+              "applies only to methods lora and qlora", "omit it, or set method to lora");
   const int layers = finetune.trainable_layers;
   if (layers > job.model.layers || -layers > job.model.layers) {
-    reader.fail("trainable_layers", fmt::format("{} of {} layers", layers, job.model.layers),
-                fmt::format("expected a whole number from -{0} to {0}", job.model.layers));
+    reader.fail("trainable_layers", fmt::format("cannot train {} of {} layers", layers, job.model.layers),
+                fmt::format("expected an integer from -{0} to {0}", job.model.layers));
   }
   if (layers == 0 && !finetune.embeddings) {
-    reader.fail("trainable_layers", "leaves nothing to train", "give a number of layers, or set embeddings to true");
+    reader.fail("trainable_layers", "leaves no weights to train", "give a number of layers, or set embeddings to true");
   }
   if (!reader.has("trainable_layers")) {
-    job.assumptions.push_back(fmt::format("training.finetune.trainable_layers is {}, the last ones", layers));
+    job.assumptions.push_back(
+        fmt::format("training.finetune.trainable_layers is {}, counted from the last layer", layers));
   }
 }
 
-// "lora", or {"method": "lora", "rank": 16}. All of a model's weights are trained where nothing is said.
+// "lora", or {"method": "lora", "rank": 16}. Without it, all of a model's weights are trained.
 std::optional<Finetune> read_finetune(ObjectReader& training, Job& job, const Origins& origins) {
   const nlohmann::json* given = training.find("finetune");
   if (given == nullptr) return std::nullopt;
@@ -231,14 +236,14 @@ std::optional<Finetune> read_finetune(ObjectReader& training, Job& job, const Or
   if (finetune.method == FinetuneMethod::kFull) {
     refuse_keys(reader,
                 {"rank", "alpha", "targets", "dropout", "base", "double_quant", "trainable_layers", "embeddings"},
-                "is of no account where all weights are trained", "leave it out, or set method to lora");
+                "has no effect when all weights are trained", "omit it, or set method to lora");
     return std::nullopt;
   }
   if (job.profile) {
-    reader.fail("method", "a layer profile tells no weights apart", "valid here: full");
+    reader.fail("method", "a layer profile does not distinguish weights", "valid for a layer profile: full");
   }
   if (job.model.mtp_layers > 0) {
-    reader.fail("method", fmt::format("{} is modelled without model.mtp_layers", name_of(finetune.method)),
+    reader.fail("method", fmt::format("{} with model.mtp_layers is not modelled", name_of(finetune.method)),
                 "set model.mtp_layers to 0, or method to full");
   }
   if (finetune.adapts()) {
@@ -262,13 +267,14 @@ std::optional<Preference> read_preference(ObjectReader& training, const Job& job
   Preference preference;
   read_fields(preference_fields(), reader, preference);
   reader.refuse_unknown_keys();
-  if (job.profile) reader.fail("method", "a layer profile has no head to learn preferences with", "leave it out");
+  if (job.profile)
+    reader.fail("method", "preference training needs a head, which a layer profile does not have", "omit it");
   if (job.model.mtp_layers > 0) {
-    reader.fail("method", "preferences are modelled without model.mtp_layers", "set model.mtp_layers to 0");
+    reader.fail("method", "preference training with model.mtp_layers is not modelled", "set model.mtp_layers to 0");
   }
   if (!reader.has("reference")) preference.reference = preference.may_have_reference();
   if (preference.reference && !preference.may_have_reference()) {
-    reader.fail("reference", fmt::format("{} compares with no reference", name_of(preference.method)),
+    reader.fail("reference", fmt::format("{} does not use a reference model", name_of(preference.method)),
                 "set it to false, or method to dpo");
   }
   return preference;
@@ -276,17 +282,17 @@ std::optional<Preference> read_preference(ObjectReader& training, const Job& job
 
 void note_preference(const Training& training, Job& job) {
   const Preference& preference = *training.preference;
-  job.assumptions.push_back(fmt::format("{}: a step's training alone; {}{}", name_of(preference.method),
-                                        preference.of_pairs() ? "a sample is a pair, two sequences"
-                                                              : "the answers are there, their generation is left out",
-                                        !preference.reference ? ""
-                                        : holds_reference(training)
-                                            ? "; the reference is a frozen copy of the model in the training format"
-                                            : "; the reference is the model without its adapters"));
+  job.assumptions.push_back(
+      fmt::format("{}: only the training step is modelled; {}{}", name_of(preference.method),
+                  preference.of_pairs() ? "a sample is a pair of sequences"
+                                        : "the answers exist already, their generation is not included",
+                  !preference.reference       ? ""
+                  : holds_reference(training) ? "; the reference is a frozen copy of the model in the training format"
+                                              : "; the reference is the model without its adapters"));
 }
 
-// Without fp32 weights gradients and moments are in the training format too, and the optimizer has no fp32 gradients to
-// change such weights by, unless the job says otherwise: by a key of its own or in its stack.
+// Without fp32 master weights, gradients and moments are in the training format too, and the optimizer keeps no fp32
+// copy of the gradients, unless the job specifies otherwise by a key of its own or in its stack.
 void leave_out_master_weights(const ObjectReader& reader, Training& training, Job& job) {
   const auto stack = reader.values().find("stack");
   const auto says = [&](const char* key) {
@@ -307,35 +313,35 @@ void settle_optimizer(const ObjectReader& reader, Training& training, Job& job) 
   if (by_matrix && job.profile) {
     reader.fail(
         "optimizer",
-        fmt::format("{} needs the shapes of weights, which a layer profile has not", name_of(training.optimizer)),
+        fmt::format("{} needs the shapes of weights, which a layer profile does not have", name_of(training.optimizer)),
         "valid for a layer profile: adam, sgd, adam8bit, lion, adafactor");
   }
   if (reader.has("optimizer_rank") && training.optimizer != Optimizer::kGalore) {
-    reader.fail("optimizer_rank", "is of optimizer galore", "leave it out, or set training.optimizer to galore");
+    reader.fail("optimizer_rank", "applies only to optimizer galore", "omit it, or set training.optimizer to galore");
   }
   if (training.optimizer == Optimizer::kGalore) {
-    job.assumptions.emplace_back("galore: the decompositions that renew its projections are left out");
+    job.assumptions.emplace_back("galore: the decompositions that renew its projections are not included");
     if (!reader.has("optimizer_rank"))
       job.assumptions.push_back(fmt::format("training.optimizer_rank is {}", training.optimizer_rank));
   }
   if (training.paged_optimizer && job.cluster.host_bandwidth.value() <= 0.0) {
     reader.fail("paged_optimizer",
-                fmt::format("needs cluster.host_bandwidth, which cluster {} does not say", job.cluster.name),
-                "give cluster.host_bandwidth, such as \"32GB/s\", or leave it out");
+                fmt::format("needs cluster.host_bandwidth, which cluster {} does not specify", job.cluster.name),
+                "give cluster.host_bandwidth, such as \"32GB/s\", or omit it");
   }
   if (!training.master_weights) leave_out_master_weights(reader, training, job);
 }
 
-// Of a profile and of the job's own "fitted", which is written where a result tells its job.
+// From the job's "fitted", which results write with their job, or from the profile.
 std::optional<RunFit> read_fitted(ObjectReader& training, const DeviceProfile* profile, const Origins& origins) {
   if (const nlohmann::json* given = training.find("fitted")) return read_run_fit(*given, "training.fitted", origins);
   return profile == nullptr ? std::nullopt : profile->fitted;
 }
 
-// What of a profile a job makes no use of.
+// Notes software figures of a profile that do not apply to the job.
 void note_other_software(const DeviceProfile& profile, Job& job, const Stack& stack) {
   if (profile.stack->empty() || profile.stack->at("name") == stack.based_on) return;
-  job.assumptions.push_back(fmt::format("the profile's figures of stack {} are of no account with stack {}",
+  job.assumptions.push_back(fmt::format("the profile's figures of stack {} do not apply to stack {}",
                                         profile.stack->at("name").get<std::string>(), stack.name));
 }
 
@@ -374,7 +380,7 @@ Training read_training(ObjectReader& root, const DeviceProfile* profile, Job& jo
   if (!reader.has("gradient_transport")) training.gradient_transport = training.transport;
   check_transports(reader, training, job);
   if (training.tokens && *training.tokens < 1.0) {
-    reader.fail("tokens", "is less than one", "expected a count such as \"300B\"");
+    reader.fail("tokens", "is below 1", "expected a count such as \"300B\"");
   }
   return training;
 }

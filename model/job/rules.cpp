@@ -25,7 +25,7 @@ bool has_servers(const Layout& layout) {
   return layout.data_parallel == DataParallel::kPs || layout.data_parallel == DataParallel::kByteps;
 }
 
-// --- forms that no search chooses ---
+// --- forms that searches never choose ---
 
 bool multiplies_on_host(const Job& job, const Layout& layout) {
   const Optimizer optimizer = job.training.optimizer;
@@ -34,57 +34,58 @@ bool multiplies_on_host(const Job& job, const Layout& layout) {
 
 Rules form_rules() {
   constexpr std::string_view kGridModel =
-      "grids of tensor_parallel are modelled without experts, latent attention and fine-tuning";
+      "tensor_parallel grids with experts, latent attention or fine-tuning are not modelled";
   constexpr std::string_view kOfModel = "valid for this model";
   return {
-      {"tensor_depth belongs to tensor_parallel 2.5d", "tensor_depth tensor_parallel",
+      {"tensor_depth needs tensor_parallel 2.5d", "tensor_depth tensor_parallel",
        [](auto&, auto& layout) { return layout.tensor_parallel != TensorParallel::k25d && layout.tensor_depth != 1; },
-       "{tensor_depth} belongs to tensor_parallel 2.5d"},
-      {"shards belongs to data_parallel hsdp", "shards data_parallel",
+       "{tensor_depth} needs tensor_parallel 2.5d"},
+      {"shards needs data_parallel hsdp", "shards data_parallel",
        [](auto&, auto& layout) { return layout.data_parallel != DataParallel::kHsdp && layout.shards > 1; },
-       "{shards} belongs to data_parallel hsdp"},
-      {"a layer profile cannot be split over a grid of tensor_parallel", "tensor_parallel",
+       "{shards} needs data_parallel hsdp"},
+      {"a layer profile cannot be split over a tensor_parallel grid", "tensor_parallel",
        [](auto& job, auto& layout) { return job.profile && !is_1d(layout); },
-       "a layer that is known by its time alone cannot be split"},
+       "measured layers of a profile cannot be split"},
       {kGridModel, "tensor_parallel", [](auto& job, auto& layout) { return !is_1d(layout) && job.training.finetune; },
-       "{tensor_parallel} is modelled without training.finetune", kOfModel},
+       "{tensor_parallel} with training.finetune is not modelled", kOfModel},
       {kGridModel, "tensor_parallel", [](auto& job, auto& layout) { return !is_1d(layout) && job.training.preference; },
-       "{tensor_parallel} is modelled without training.preference", kOfModel},
+       "{tensor_parallel} with training.preference is not modelled", kOfModel},
       {kGridModel, "tensor_parallel",
        [](auto& job, auto& layout) {
          return !is_1d(layout) && (job.model.experts || job.model.latent || job.model.mtp_layers > 0);
        },
-       "{tensor_parallel} is modelled without experts, latent attention and multi-token prediction", kOfModel},
-      {"schedule_csv is for a schedule in a file", "schedule_csv",
+       "{tensor_parallel} with experts, latent attention or multi-token prediction is not modelled", kOfModel},
+      {"schedule_csv needs a schedule given as a file", "schedule_csv",
        [](auto&, auto& layout) { return !layout.schedule_csv.empty() && layout.schedule.rfind("file:", 0) != 0; },
-       "is for a schedule in a file", "", "layout.schedule file:NAME, or leave it out"},
-      {"recompute_layers and recompute_every are two ways to choose layers", "recompute_every recompute_layers",
+       "needs a schedule given as a file", "", "set layout.schedule to file:NAME, or omit it"},
+      {"recompute_layers and recompute_every exclude each other", "recompute_every recompute_layers",
        [](auto&, auto& layout) { return layout.recompute_layers && layout.recompute_every; },
-       "is given with recompute_layers", "", "give one of them: the first layers, or every N-th"},
-      {"a grid of tensor_parallel has cut checkpoints already", "partition_checkpoints tensor_parallel",
+       "is given together with recompute_layers", "",
+       "give only one: recompute_layers for the first layers, or recompute_every for every N-th"},
+      {"a tensor_parallel grid already splits checkpoints", "partition_checkpoints tensor_parallel",
        [](auto&, auto& layout) { return layout.partition_checkpoints && !is_1d(layout); },
-       "true changes nothing: block inputs are cut over the tensor-parallel ranks already"},
-      {"powersgd needs the shapes of weights, which a layer profile has not", "compression",
+       "true has no effect: block inputs are already split over the tensor-parallel ranks"},
+      {"powersgd needs the shapes of weights, which a layer profile does not have", "compression",
        [](auto& job, auto& layout) { return job.profile && layout.compression.kind == Compression::Kind::kPowerSgd; },
-       "powersgd needs the shapes of weights, which a layer profile has not", "",
+       "powersgd needs the shapes of weights, which a layer profile does not have", "",
        "valid for a layer profile: none, 8bit, 4bit, topk:F"},
-      {"offload needs the rate of the host's link", "offload",
+      {"offload needs host_bandwidth", "offload",
        [](auto& job, auto& layout) {
          return layout.offload != Offload::kNone && job.cluster.host_bandwidth.value() <= 0.0;
        },
-       "needs cluster.host_bandwidth, which cluster {cluster} does not say", "",
+       "needs cluster.host_bandwidth, which cluster {cluster} does not specify", "",
        "give cluster.host_bandwidth, such as \"32GB/s\", or use none"},
-      {"offload of the optimizer needs the rate of the host's memory", "offload",
+      {"offload of the optimizer needs host_memory_bandwidth", "offload",
        [](auto& job, auto& layout) {
          return layout.offloads_optimizer() && job.cluster.host_memory_bandwidth.value() <= 0.0;
        },
-       "needs cluster.host_memory_bandwidth, which cluster {cluster} does not say", "",
+       "needs cluster.host_memory_bandwidth, which cluster {cluster} does not specify", "",
        "give cluster.host_memory_bandwidth, such as \"400GB/s\", or use none"},
-      {"products on the host are not modelled", "offload", &multiplies_on_host,
-       "{optimizer} multiplies matrices, and products on the host are not modelled", "valid with it"},
+      {"matrix products on the host are not modelled", "offload", &multiplies_on_host,
+       "{optimizer} needs matrix products, which are not modelled on the host", "valid for it"},
       {"a layer profile cannot offload activations", "offload",
        [](auto& job, auto& layout) { return job.profile && layout.offloads_activations(); },
-       "activations of a layer profile cannot be offloaded", kOfProfiles},
+       "the activations of a layer profile cannot be offloaded", kOfProfiles},
   };
 }
 
@@ -96,12 +97,13 @@ bool line_leaves(int number, const Layout& layout) {
 
 Rules grid_rules() {
   return {
-      {"tp does not fill the grid of tensor_parallel", "tp tensor_depth",
+      {"tp does not fill the tensor_parallel grid", "tp tensor_depth",
        [](auto&, auto& layout) { return !is_1d(layout) && layout_grid(layout).q == 0; },
-       "{tp} is no {grid_shape}, as tensor_parallel {tensor_parallel} needs", "valid on {devices} devices"},
-      {"the grid of tensor_parallel does not cut heads, MLP and hidden size", "tp tensor_depth",
+       "{tp} is not of the form {grid_shape}, as tensor_parallel {tensor_parallel} requires",
+       "valid on {devices} devices"},
+      {"the tensor_parallel grid does not divide heads, MLP and hidden size", "tp tensor_depth",
        [](auto& job, auto& layout) { return !is_1d(layout) && uncut_by_grid(job.model, layout).parts > 0; },
-       "{uncut} parts, as tensor_parallel {tensor_parallel} needs"},
+       "{uncut}, as tensor_parallel {tensor_parallel} requires"},
   };
 }
 
@@ -110,7 +112,7 @@ Rules tensor_rules() {
   return {
       {"a layer profile cannot be split over tp", "tp",
        [](auto& job, auto& layout) { return job.profile && layout.tp > 1; },
-       "{tp} tensor-parallel ranks cannot share a layer that is known by its time alone", kOfProfiles},
+       "{tp} tensor-parallel ranks cannot split the measured layers of a profile", kOfProfiles},
       {"tp does not divide the attention heads", "tp",
        [](auto& job, auto& layout) { return line_leaves(job.model.heads, layout); },
        "{tp} does not divide attention heads {heads}", kOnNodes, "", true},
@@ -121,7 +123,7 @@ Rules tensor_rules() {
        [](auto& job, auto& layout) { return line_leaves(job.model.ffn, layout); },
        "{tp} does not divide MLP width {ffn}", kOnNodes, "", true},
       {kExpertWidth, "tp", [](auto& job, auto& layout) { return line_leaves(shared_width(job.model), layout); },
-       "{tp} does not divide the width of the shared experts {shared_width}"},
+       "{tp} does not divide the shared experts' width {shared_width}"},
       {"etp does not divide tp", "etp tp",
        [](auto&, auto& layout) { return layout.tp % layout.expert_tensor_ranks() != 0; },
        "{etp} does not divide tp {tp}"},
@@ -129,19 +131,19 @@ Rules tensor_rules() {
        [](auto& job, auto& layout) {
          return job.model.experts && is_1d(layout) && !layout.etp && job.model.experts->ffn % layout.tp != 0;
        },
-       "{tp} does not divide the width of an expert {expert_width}"},
+       "{tp} does not divide the expert width {expert_width}"},
       {kExpertWidth, "etp tp",
        [](auto& job, auto& layout) {
          return job.model.experts && layout.etp && job.model.experts->ffn % *layout.etp != 0;
        },
-       "{etp} does not divide the width of an expert {expert_width}"},
+       "{etp} does not divide the expert width {expert_width}"},
   };
 }
 
 // --- context parallelism ---
 
-// The equal parts that context-parallel ranks cut a sequence in: two each with zigzag. Causal balance gives each rank
-// an early and a late part (2310.01889 §4).
+// Number of equal parts into which context-parallel ranks split a sequence: with zigzag each rank has two, an early and
+// a late one, which balances causal attention (2310.01889 §4).
 int sequence_parts(const Layout& layout) {
   return layout.zigzag ? 2 * layout.cp : layout.cp;
 }
@@ -155,7 +157,7 @@ bool inner_is_uneven(const Job&, const Layout& layout) {
   return layout.cp % *layout.context_inner != 0 || layout.cp == *layout.context_inner;
 }
 
-// All-to-alls hand each rank whole heads, of queries and of keys and values.
+// All-to-alls give each rank whole heads, of queries as well as of keys and values.
 bool heads_are_cut(const Job& job, const Layout& layout) {
   const int ranks = layout.ulysses_ranks();
   return rank_heads(job) % ranks != 0 || rank_kv_heads(job) % ranks != 0;
@@ -167,28 +169,28 @@ bool uneven_sequence(const Job& job, const Layout& layout) {
 
 Rules context_rules() {
   constexpr std::string_view kInner =
-      "context_inner is of context_parallel hierarchical, and cp a multiple of it beyond itself";
-  constexpr std::string_view kSequence = "cp, with zigzag 2 cp, does not divide the sequence length";
+      "context_inner needs context_parallel hierarchical, and cp must be a larger multiple of it";
+  constexpr std::string_view kSequence = "cp (2 cp with zigzag) does not divide the sequence length";
   constexpr std::string_view kUlysses =
-      "ulysses: cp (hierarchical: context_inner) does not divide the heads of a tensor rank";
+      "cp (hierarchical: context_inner) does not divide the heads of a tensor-parallel rank for ulysses";
   constexpr std::string_view kHeads =
-      "{ulysses_ranks} ranks do not share {rank_heads} heads and {rank_kv_heads} key/value heads of a tensor-parallel "
-      "rank, as {context_parallel} needs";
+      "{ulysses_ranks} ranks cannot evenly share the {rank_heads} heads and {rank_kv_heads} key/value heads of a "
+      "tensor-parallel rank, as {context_parallel} requires";
   return {
       {kInner, "context_parallel context_inner cp",
        [](auto&, auto& layout) { return is_hierarchical(layout) && !layout.context_inner; },
-       "hierarchical needs context_inner, the ranks that exchange heads"},
+       "hierarchical needs context_inner, the number of ranks that exchange heads"},
       {kInner, "context_inner context_parallel cp",
        [](auto&, auto& layout) { return !is_hierarchical(layout) && layout.context_inner; },
-       "is given with context_parallel {context_parallel}, and belongs to hierarchical alone"},
+       "needs context_parallel hierarchical, not {context_parallel}"},
       {"a context_parallel other than ring needs cp above 1", "context_parallel cp",
        [](auto&, auto& layout) { return layout.cp == 1 && layout.context_parallel != ContextParallel::kRing; },
        "{context_parallel} needs cp above 1"},
       {"a layer profile cannot be split over cp", "cp",
        [](auto& job, auto& layout) { return job.profile && layout.cp > 1; },
-       "{cp} context-parallel ranks cannot share a layer that is known by its time alone", kOfProfiles},
+       "{cp} context-parallel ranks cannot split the measured layers of a profile", kOfProfiles},
       {kInner, "context_inner context_parallel cp", &inner_is_uneven,
-       "{context_inner} does not divide {cp} context-parallel ranks in groups"},
+       "{context_inner} does not divide {cp} context-parallel ranks into several groups"},
       {kSequence, "cp zigzag", [](auto& job, auto& layout) { return layout.zigzag && uneven_sequence(job, layout); },
        "2 · {cp} does not divide the sequence length {sequence_length}"},
       {kSequence, "cp", &uneven_sequence, "{cp} does not divide the sequence length {sequence_length}"},
@@ -214,7 +216,7 @@ Rules replica_rules() {
   constexpr std::string_view kRanks =
       "tp {tp} · pp {pp} · cp {cp} = {model_ranks} ranks do not divide the cluster's {devices} devices";
   return {
-      // Which of the axes that hold the model can be mended depends on the others.
+      // The other axes decide which of the axes that hold the model can be fixed.
       {kDevices, "tp cp pp",
        [](auto& job, auto& layout) {
          return layout.tp > 1 && !leaves_devices(job, layout.cp) &&
@@ -226,11 +228,11 @@ Rules replica_rules() {
        "valid cp"},
       {kDevices, "pp tp cp", [](auto& job, auto& layout) { return leaves_devices(job, model_ranks(layout)); }, kRanks,
        "valid pp"},
-      {"tp cp pp leave over another dp than asked for", "dp tp pp cp",
+      {"dp differs from the devices left by tp cp pp", "dp tp pp cp",
        [](auto& job, auto& layout) { return model_ranks(layout) * layout.dp != job.cluster.devices(); },
        "dp {dp} · tp {tp} · pp {pp} · cp {cp} = {ranks} ranks, but the cluster has {devices} devices"},
-      {"dataparallel is one process on one node, without other parallelism", "data_parallel tp pp cp",
-       &is_no_single_process, "dataparallel is one process on one node, without other parallelism", "valid here"},
+      {"dataparallel needs one node and no other parallelism", "data_parallel tp pp cp", &is_no_single_process,
+       "dataparallel is a single process: it needs one node and no other parallelism", "valid for this job"},
   };
 }
 
@@ -244,16 +246,17 @@ bool experts_leave_replicas(const Job& job, const Layout& layout) {
 
 Rules expert_rules() {
   constexpr std::string_view kNone = "ep needs a model with experts";
-  constexpr std::string_view kFolding = "an etp other than tp needs sequence parallelism, and no grid and no hsdp";
+  constexpr std::string_view kFolding =
+      "an etp other than tp needs sequence parallelism, tensor_parallel 1d and no hsdp";
   constexpr std::string_view kFolded =
-      "{etp} with tp {tp} needs sequence_parallel, and neither tensor_parallel of a grid nor hsdp";
+      "{etp} with tp {tp} needs sequence_parallel, tensor_parallel 1d and a data_parallel other than hsdp";
   constexpr std::string_view kReplicas =
-      "{ep} expert-parallel ranks do not split {experts} experts over {folded}dp {dp} · cp {cp} ranks";
+      "{ep} expert-parallel ranks cannot evenly split {experts} experts over {folded}dp {dp} · cp {cp} ranks";
   return {
       {kNone, "ep", [](auto& job, auto& layout) { return !job.model.experts && layout.ep > 1; },
-       "{ep} expert-parallel ranks for a model without experts"},
+       "{ep} expert-parallel ranks need a model with experts"},
       {kNone, "etp ep", [](auto& job, auto& layout) { return !job.model.experts && layout.folds_experts(); },
-       "belongs to a model with experts"},
+       "needs a model with experts"},
       {kFolding, "etp tp data_parallel tensor_parallel",
        [](auto&, auto& layout) {
          return layout.folds_experts() && (!is_1d(layout) || layout.data_parallel == DataParallel::kHsdp);
@@ -269,7 +272,7 @@ Rules expert_rules() {
        [](auto&, auto& layout) {
          return layout.data_parallel == DataParallel::kHsdp && !shards_fit(layout, layout.shards);
        },
-       "{shards} shards do not split {replicas} replicas, cp {cp} and ep {ep}"},
+       "{shards} shards do not evenly divide {replicas} replicas, cp {cp} and ep {ep}"},
   };
 }
 
@@ -281,44 +284,45 @@ bool tokens_are_uneven(const Job& job, const Layout& layout) {
 
 Rules batch_rules() {
   return {
-      {"the batch is no multiple of dp mbs", "global_batch_size micro_batch_size dp",
+      {"the batch is not a multiple of dp mbs", "global_batch_size micro_batch_size dp",
        [](auto&, auto& layout) {
          return layout.global_batch_size % (std::int64_t{layout.dp} * layout.micro_batch_size) != 0;
        },
-       "{global_batch_size} is no multiple of dp {dp} · micro_batch_size {micro_batch_size} = {slice}",
+       "{global_batch_size} is not a multiple of dp {dp} · micro_batch_size {micro_batch_size} = {slice}",
        "nearest valid values"},
-      {"the grid does not cut the microbatch", "micro_batch_size tp",
+      {"the grid does not divide the microbatch", "micro_batch_size tp",
        [](auto&, auto& layout) {
          return !is_1d(layout) && layout.micro_batch_size % layout_grid(layout).token_parts != 0;
        },
-       "{micro_batch_size} sequences cannot be cut in {token_parts} parts, as tensor_parallel {tensor_parallel} with "
-       "tp {tp} needs"},
+       "{micro_batch_size} sequences are not divisible into {token_parts} parts, as tensor_parallel {tensor_parallel} "
+       "with tp {tp} requires"},
       {"a layer profile has no sequence parallelism", "sequence_parallel",
        [](auto& job, auto& layout) { return job.profile && layout.sequence_parallel; },
-       "true needs tensor parallelism, which a layer profile has not", kOfProfiles},
-      {"sequence parallelism is of tensor_parallel 1d", "sequence_parallel tensor_parallel",
+       "true needs tensor parallelism, which is impossible with a layer profile", kOfProfiles},
+      {"sequence parallelism needs tensor_parallel 1d", "sequence_parallel tensor_parallel",
        [](auto&, auto& layout) { return layout.sequence_parallel && !is_1d(layout); },
-       "true does not exist with tensor_parallel {tensor_parallel}, which splits every activation already"},
+       "true is invalid with tensor_parallel {tensor_parallel}, which already splits every activation"},
       {"tp does not divide the tokens of a rank", "sequence_parallel tp cp", &tokens_are_uneven,
-       "{tokens} tokens of a sequence cannot be split over tp {tp}"},
+       "{tokens} tokens per sequence are not divisible by tp {tp}"},
   };
 }
 
 Rules recompute_rules() {
   constexpr std::string_view kParts =
-      "recompute_layers or recompute_every needs recompute full, recompute_modules selective, and a transformer";
+      "recompute_layers and recompute_every need recompute full, recompute_modules needs selective, all need a "
+      "transformer";
   constexpr std::string_view kCheckpoints =
       "partition_checkpoints needs recompute full and tp above 1 without sequence parallelism";
-  constexpr std::string_view kOfFull = "belongs to recompute full, not {recompute_of}";
+  constexpr std::string_view kOfFull = "applies only to recompute full, not {recompute_of}";
   return {
       {"a layer profile has no selective recomputation", "recompute",
        [](auto& job, auto& layout) { return job.profile && layout.recompute == Recompute::kSelective; },
-       "selective recomputation is defined for transformer blocks, not for a layer profile", kOfProfiles},
+       "selective recomputation is defined only for transformer blocks, not for a layer profile", kOfProfiles},
       {kParts, "recompute_modules recompute",
        [](auto& job, auto& layout) {
          return layout.recompute_modules && (job.profile || layout.recompute != Recompute::kSelective);
        },
-       "belongs to recompute selective, not {recompute_of}"},
+       "applies only to recompute selective, not {recompute_of}"},
       {kParts, "recompute_layers recompute",
        [](auto& job, auto& layout) {
          return layout.recompute_layers && (job.profile || layout.recompute != Recompute::kFull);
@@ -331,13 +335,13 @@ Rules recompute_rules() {
        kOfFull},
       {kCheckpoints, "partition_checkpoints recompute",
        [](auto&, auto& layout) { return layout.partition_checkpoints && layout.recompute != Recompute::kFull; },
-       "true belongs to recompute full, which keeps block inputs alone"},
+       "true needs recompute full, which keeps only block inputs"},
       {kCheckpoints, "partition_checkpoints tp recompute",
        [](auto&, auto& layout) { return layout.partition_checkpoints && layout.tp == 1; },
-       "true needs tensor-parallel ranks to cut block inputs over"},
+       "true needs tensor-parallel ranks over which to split block inputs"},
       {kCheckpoints, "partition_checkpoints sequence_parallel recompute",
        [](auto&, auto& layout) { return layout.partition_checkpoints && layout.sequence_parallel; },
-       "true changes nothing: block inputs are cut over the tensor-parallel ranks already"},
+       "true has no effect: block inputs are already split over the tensor-parallel ranks"},
   };
 }
 
@@ -349,32 +353,33 @@ Rules replication_rules() {
        [](auto& job, auto& layout) {
          return job.profile && layout.data_parallel != DataParallel::kDdp && !has_servers(layout);
        },
-       "{data_parallel} communicates inside the passes, whose operators a layer profile does not know", kOfProfiles},
-      {"sharding forms of data_parallel shard everything", "zero data_parallel",
+       "{data_parallel} communicates during the passes, which needs operators that a layer profile does not have",
+       kOfProfiles},
+      {"fsdp and hsdp already shard everything", "zero data_parallel",
        [](auto&, auto& layout) {
          return shards_everything(layout) && layout.zero != 0 && layout.zero != kShardsWeights;
        },
-       "{zero} contradicts data_parallel {data_parallel}, which shards everything"},
-      {"zero needs a form of data_parallel that shards", "zero data_parallel",
+       "{zero} conflicts with data_parallel {data_parallel}, which shards everything"},
+      {"zero needs data_parallel ddp, fsdp or hsdp", "zero data_parallel",
        [](auto&, auto& layout) {
          return layout.zero > 0 && !shards_everything(layout) && layout.data_parallel != DataParallel::kDdp;
        },
-       "{zero} does not exist with data_parallel {data_parallel}"},
-      {"compression needs zero 0", "compression zero data_parallel",
+       "{zero} is invalid with data_parallel {data_parallel}"},
+      {"compression needs data_parallel ddp with zero 0", "compression zero data_parallel",
        [](auto&, auto& layout) {
          const bool whole_gradients = layout.data_parallel == DataParallel::kDdp && layout.zero == 0;
          return layout.compression.kind != Compression::Kind::kNone && !whole_gradients;
        },
-       "{compression} replaces an all-reduce of whole gradients"},
+       "{compression} replaces an all-reduce of unsharded gradients"},
       {"a layer profile cannot shard gradients", "zero",
        [](auto& job, auto& layout) { return job.profile && layout.zero > kShardsOptimizer; },
-       "{zero} communicates inside the passes, whose operators a layer profile does not know", kOfProfiles},
-      {"spare_hosts serve a parameter server", "spare_hosts data_parallel",
+       "{zero} communicates during the passes, which needs operators that a layer profile does not have", kOfProfiles},
+      {"spare_hosts needs data_parallel ps or byteps", "spare_hosts data_parallel",
        [](auto&, auto& layout) { return layout.spare_hosts > 0 && !has_servers(layout); },
-       "{spare_hosts} serve nobody with data_parallel {data_parallel}"},
-      {"reshard_after_forward is of data_parallel fsdp and hsdp", "reshard_after_forward data_parallel",
+       "{spare_hosts} has no effect with data_parallel {data_parallel}"},
+      {"reshard_after_forward needs data_parallel fsdp or hsdp", "reshard_after_forward data_parallel",
        [](auto&, auto& layout) { return !layout.reshard_after_forward && !shards_everything(layout); },
-       "false does not exist with data_parallel {data_parallel}"},
+       "false is invalid with data_parallel {data_parallel}"},
   };
 }
 

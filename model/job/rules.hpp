@@ -9,39 +9,38 @@
 
 namespace flopcast {
 
-/// A condition between the keys of a layout. The ranges of single keys are checked where they are read.
+/// A condition between the keys of a layout. The ranges of single keys are checked when they are read.
 struct LayoutRule {
-  std::string_view sentence;  ///< a planner counts the layouts that break it by this
-  std::string_view keys;      ///< of the layout, with spaces between: those it reads, the one to blame first
+  std::string_view sentence;  ///< planners count the rejected layouts under this name
+  std::string_view keys;      ///< keys of the layout that it reads, separated by spaces; the first one is blamed
   bool (*broken)(const Job& job, const Layout& layout);
-  std::string_view problem;          ///< the complaint: {tp} stands for the value of a key or of another figure
-  std::string_view valid = "valid";  ///< in front of the values that mend it
-  std::string_view help = {};        ///< instead of these values, where no value of a key mends it
-  bool within_node = false;          ///< the values are looked for up to the devices of a node
+  std::string_view problem;          ///< error text; {tp} is replaced by the value of that key or figure
+  std::string_view valid = "valid";  ///< precedes the list of valid values
+  std::string_view help = {};        ///< replaces that list if no value of a key fixes the rule
+  bool within_node = false;          ///< search valid values only up to the number of devices per node
 };
 
 std::vector<std::string_view> keys_of(const LayoutRule& rule);
 
-/// All rules, in the order in which they are asked: a rule may divide by what an earlier one has found to be valid.
-/// They read a layout that is settled (settle_layout, below). A sentence that blames one key or another has several
-/// rules.
+/// All rules in the order in which they are checked: a rule may divide by a value that an earlier rule has validated.
+/// They expect a layout completed by settle_layout. Several rules may share a sentence but blame different keys.
 const std::vector<LayoutRule>& layout_rules();
 
-/// Null where the job obeys all.
+/// Null if the job obeys all rules.
 const LayoutRule* first_broken(const Job& job);
 
-/// Ascending, up to `largest`.
+/// In ascending order, up to `largest`.
 std::vector<int> divisors_of(int number, int largest);
 
-/// Groups of `shards` neighbours must not cut those of the other axes.
+/// True if groups of `shards` neighbours do not split the groups of the other axes.
 bool shards_fit(const Layout& layout, int shards);
 
-/// Ranks that hold one copy of the model.
+/// Number of ranks that hold one copy of the model.
 inline std::int64_t model_ranks(const Layout& layout) {
   return std::int64_t{layout.tp} * layout.pp * layout.cp;
 }
 
-/// The heads of a tensor-parallel rank that ulysses hands out.
+/// Heads of a tensor-parallel rank, which Ulysses distributes.
 inline int rank_heads(const Job& job) {
   return job.model.heads / job.layout.tp;
 }
@@ -49,7 +48,7 @@ inline int rank_kv_heads(const Job& job) {
   return (job.model.latent ? job.model.heads : job.model.kv_heads) / job.layout.tp;
 }
 
-/// The width of the experts that every token passes.
+/// Total width of the shared experts.
 inline int shared_width(const Transformer& model) {
   return model.experts ? model.experts->shared * model.experts->shared_ffn : 0;
 }
@@ -58,7 +57,7 @@ inline TensorGrid layout_grid(const Layout& layout) {
   return tensor_grid(layout.tensor_parallel, layout.tp, layout.tensor_depth);
 }
 
-/// A width of the model that the grid of tensor-parallel ranks does not cut evenly in so many parts; 0 parts: none.
+/// A width of the model that the tensor-parallel grid cannot divide evenly into `parts`; 0 parts: none.
 struct UncutWidth {
   std::string_view what;
   int number = 0;
@@ -66,23 +65,23 @@ struct UncutWidth {
 };
 UncutWidth uncut_by_grid(const Transformer& model, const Layout& layout);
 
-/// The keys that a layout may leave to the others.
+/// Which of the keys with derived defaults the layout gives.
 struct GivenKeys {
   bool dp = false;
   bool global_batch_size = false;
   bool shards = false;
 };
 
-/// Fills in what the layout leaves open: dp is what the other axes leave over, the batch follows from the accumulation
-/// (0: it is larger than kLargestBatch), and hsdp shards over the replicas of one node.
+/// Fills in derived defaults: dp uses all remaining devices, the batch follows from accumulation (0 if it exceeds
+/// kLargestBatch), and hsdp shards over the replicas of one node.
 void settle_layout(Job& job, const GivenKeys& given);
 
-/// The keys that the reader's layout gives.
+/// The keys given by the reader's layout.
 GivenKeys given_keys(const ObjectReader& reader);
 
-/// The complaint about a rule that the settled job breaks. Its help are the values that obey every rule: of the key to
-/// blame, and of each other key that the rule reads; where no key alone mends it, those of two together. The
-/// trial ends at a rule that would blame a key which the layout leaves open: values may break a rule behind it.
+/// Throws the error for a rule that the completed job breaks. Its help lists values that obey every rule: of the blamed
+/// key and of each other key that the rule reads, or of two keys together if no single key fixes it. A trial is
+/// accepted if it next breaks a rule that blames a key the layout does not give; later rules are then not checked.
 [[noreturn]] void refuse_layout(const ObjectReader& reader, const Job& job, const LayoutRule& rule);
 
 }  // namespace flopcast

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
 
-// {"ampere": [0.57, 0.25]}: forward and backward, by generation.
+// Reads {"ampere": [0.57, 0.25]}: forward and backward efficiency by generation.
 void read_flash_efficiency(ObjectReader& owner_reader, const FieldInfo& field, Stack& stack) {
   auto reader = owner_reader.object(field.key);
   if (!reader) return;
@@ -26,7 +26,8 @@ void read_flash_efficiency(ObjectReader& owner_reader, const FieldInfo& field, S
       return value.is_number() && value.get<double>() > 0.0 && value.get<double>() <= 1.0;
     };
     if (!pair->is_array() || pair->size() != 2 || !is_share(pair->at(0)) || !is_share(pair->at(1))) {
-      reader->fail(generation, fmt::format("{} is no pair of shares", pair->dump()), "expected [forward, backward]");
+      reader->fail(generation, fmt::format("{} is not a pair of fractions", pair->dump()),
+                   "expected [forward, backward]");
     }
     stack.flash_efficiency[generation] = {pair->at(0).get<double>(), pair->at(1).get<double>()};
   }
@@ -41,14 +42,14 @@ OrderedJsonValue write_flash_efficiency(const FieldInfo&, const Stack& stack) {
   return json;
 }
 
-// A format by its bytes.
+// A number format and the bytes of an element.
 struct ElementFormat {
   std::string_view name;
   double bytes;
 };
 constexpr ElementFormat kElementFormats[] = {{"fp32", 4.0}, {"bf16", 2.0}, {"fp16", 2.0}, {"fp8", 1.0}};
 
-// Bytes of an element, said as a format.
+// Field that stores the bytes of an element and is spelled as a number format.
 template <auto Member>
 Entry<OwnerOf<Member>> format(std::string_view key, std::string_view help) {
   const auto read = [](ObjectReader& reader, const FieldInfo& field, OwnerOf<Member>& owner) {
@@ -66,7 +67,7 @@ Entry<OwnerOf<Member>> format(std::string_view key, std::string_view help) {
 }
 
 void read_fused(ObjectReader& reader, const FieldInfo& field, Stack& stack) {
-  const std::vector<std::string> words = listed_words(reader, field, "such as [\"norm\", \"rotary\"]");
+  const std::vector<std::string> words = listed_words(reader, field, "expected a list such as [\"norm\", \"rotary\"]");
   auto& fused = stack.fused;
   fused.fill(false);
   for (const std::string& word : words) {
@@ -91,7 +92,7 @@ OrderedJsonValue write_fused(const FieldInfo&, const Stack& stack) {
 
 constexpr int kNcclMajor = 100;
 
-// "2.21" or "2.21.5", as 221: a patch brings no algorithm.
+// Parses "2.21" or "2.21.5" as 221; patch releases bring no new algorithms.
 std::optional<int> nccl_release(std::string_view text) {
   constexpr int kOldest = 4;
   constexpr int kLatestPatch = 999;
@@ -110,8 +111,8 @@ void read_nccl(ObjectReader& reader, const FieldInfo& field, Stack& stack) {
   if (!text) return;
   const std::optional<int> release = nccl_release(*text);
   if (!release) {
-    reader.fail(field.key, fmt::format("\"{}\" is no release of NCCL", *text),
-                "such as 2.18, 2.21 or 2.27, from 2.4 on");
+    reader.fail(field.key, fmt::format("\"{}\" is not an NCCL release", *text),
+                "use 2.4 or later, such as 2.18, 2.21 or 2.27");
   }
   stack.nccl = *release;
 }
@@ -150,44 +151,45 @@ std::vector<std::string> element_format_names() {
 
 const Fields<Stack>& software_fields() {
   static const Fields<Stack> fields = {
-      boolean<&Stack::fp8_parameters>("fp8_parameters", "weights are gathered in 8 bits")
-          .flag("", {"--fp8-param-gather"}),
-      boolean<&Stack::fp8_attention>("fp8_attention", "fused attention multiplies 8-bit operands")
+      boolean<&Stack::fp8_parameters>("fp8_parameters", "gather weights in 8 bits").flag("", {"--fp8-param-gather"}),
+      boolean<&Stack::fp8_attention>("fp8_attention", "fused attention with 8-bit operands")
           .flag("", {"--fp8-dot-product-attention"}),
-      boolean<&Stack::fp8_activations>("fp8_activations", "what an activation keeps of its inputs is cast to 8 bits")
+      boolean<&Stack::fp8_activations>("fp8_activations", "store the saved inputs of activation functions in 8 bits")
           .flag("", {"--activation-func-fp8-input-store"}),
-      boolean<&Stack::compile>("compile", "element-wise kernels are generated and fused, as torch.compile does")
-          .flag(""),
-      entry_of<&Stack::fused>("fused", FieldKind::kList, "operators of one kernel each", &read_fused, &write_fused)
+      boolean<&Stack::compile>("compile", "generate fused element-wise kernels, like torch.compile").flag(""),
+      entry_of<&Stack::fused>("fused", FieldKind::kList, "operators that run as a single fused kernel", &read_fused,
+                              &write_fused)
           .among([] { return names_of<FusedOperator>(); })
           .flag("NAME,…"),
-      choice<&Stack::cuda_graphs>("cuda_graphs", "launches in graphs: none, scoped or full").flag("KIND"),
-      choice<&Stack::grouped_kernel>("grouped_kernel", "launches of local experts' products: per_expert or one")
+      choice<&Stack::cuda_graphs>("cuda_graphs", "use of CUDA graphs: none, scoped or full").flag("KIND"),
+      choice<&Stack::grouped_kernel>("grouped_kernel", "launches of the local experts' GEMMs: per_expert or one")
           .flag("KIND"),
       optional_choice<&Stack::flash_kernels>("flash_attention", "generation of the fused attention kernels")
           .flag("2|3|cudnn"),
       choice<&Stack::amax_reduction>("amax_reduction",
-                                     "ranks that agree on scales of delayed fp8: none, tensor or replicas")
+                                     "ranks that share the scales of delayed fp8: none, tensor or replicas")
           .flag("RANKS"),
-      entry_of<&Stack::nccl>("nccl", FieldKind::kText, "release of NCCL, such as 2.21: which algorithms it has",
+      entry_of<&Stack::nccl>("nccl", FieldKind::kText, "NCCL release, such as 2.21, which determines its algorithms",
                              &read_nccl, &write_nccl)
           .flag("2.N"),
-      format<&Stack::reduce_bytes>("reduce_dtype", "of gradients on their way between replicas").flag("FORMAT"),
-      format<&Stack::moment_bytes>("moment_dtype", "of the optimizer's moments").flag("FORMAT", {"--exp-avg-dtype"}),
+      format<&Stack::reduce_bytes>("reduce_dtype", "format in which replicas reduce gradients").flag("FORMAT"),
+      format<&Stack::moment_bytes>("moment_dtype", "format of the optimizer's moments")
+          .flag("FORMAT", {"--exp-avg-dtype"}),
   };
   return fields;
 }
 
 const Fields<Stack>& overlap_fields() {
   static const Fields<Stack> fields = {
-      other("gradients", FieldKind::kBoolean, "gradient reduction beside the last backward pass")
+      other("gradients", FieldKind::kBoolean, "overlap gradient reduction with the last backward pass")
           .flag("", {"--overlap-grad-reduce"}),
-      other("parameters", FieldKind::kBoolean, "the gather of updated weights beside the first forward passes")
+      other("parameters", FieldKind::kBoolean, "overlap the gather of updated weights with the first forward passes")
           .flag("", {"--overlap-param-gather"}),
-      other("p2p", FieldKind::kBoolean, "pipeline transfers").flag(""),
-      other("tp", FieldKind::kBoolean, "tensor-parallel collectives beside the products, in pieces")
+      other("p2p", FieldKind::kBoolean, "overlap pipeline transfers with computation").flag(""),
+      other("tp", FieldKind::kBoolean, "overlap tensor-parallel collectives with GEMMs, in pieces")
           .flag("", {"--tp-comm-overlap"}),
-      other("experts", FieldKind::kChoice, "exchanges of routed tokens: none, 1f1b, 1f1b_delayed or dualpipe")
+      other("experts", FieldKind::kChoice,
+            "overlap of the exchange of routed tokens: none, 1f1b, 1f1b_delayed or dualpipe")
           .among([] { return names_of<ExpertOverlap>(); })
           .flag("KIND"),
   };
@@ -196,13 +198,13 @@ const Fields<Stack>& overlap_fields() {
 
 const Fields<Stack>& dispatch_fields() {
   static const Fields<Stack> fields = {
-      other("dispatcher", FieldKind::kChoice, "of routed tokens: alltoall, allgather, deepep or hybridep")
+      other("dispatcher", FieldKind::kChoice, "dispatcher of routed tokens: alltoall, allgather, deepep or hybridep")
           .among([] { return names_of<ExpertDispatcher>(); })
           .flag("KIND"),
-      other("dtype", FieldKind::kChoice, "of tokens on their way to their experts")
+      other("dtype", FieldKind::kChoice, "format in which tokens are sent to their experts")
           .among(&element_format_names)
           .flag("FORMAT"),
-      other("node_limit", FieldKind::kWhole, "nodes that a token's experts may be on").flag("N"),
+      other("node_limit", FieldKind::kWhole, "largest number of nodes that hold a token's experts").flag("N"),
   };
   return fields;
 }
@@ -233,120 +235,127 @@ const Fields<Stack>& stack_fields() {
   constexpr int kMostSoftmaxRows = 1024;
   constexpr int kMostLossBytes = 1'000;
   static const Fields<Stack> own = {
-      text<&Stack::name>("name", "training software: a name (flopcast catalog stacks) or a JSON file")
+      text<&Stack::name>("name", "training software: a name (see: flopcast catalog stacks) or a JSON file")
           .flag("NAME|FILE", {"--stack"})
           .names_object()
           .among([] { return catalogue_names(CatalogueKind::kStacks); }),
-      other("description", FieldKind::kText, "what it is"),
-      text<&Stack::based_on>("based_on", "of which entry's software this one is a version")
+      other("description", FieldKind::kText, "description of the stack"),
+      text<&Stack::based_on>("based_on", "catalogue entry of whose software this is a version")
           .otherwise("the stack itself"),
       whole<&Stack::vocab_divisor>("vocab_divisor", 1, kLargestDivisor,
-                                   "the vocabulary is padded to a multiple of this times tp"),
-      attention<&Stack::flash_attention>("flash: one kernel for scores, softmax and context; unfused: a kernel each"),
+                                   "the vocabulary is padded to a multiple of this number times tp"),
+      attention<&Stack::flash_attention>(
+          "flash: one kernel for scores, softmax and context; unfused: separate kernels"),
       boolean<&Stack::fused_bias_dropout_add>("fused_bias_dropout_add", "one kernel for bias, dropout and residual"),
       whole<&Stack::fused_softmax_group>("fused_softmax_group", 1, kMostSoftmaxRows,
-                                         "rows of scores that the softmax kernel takes at once")
+                                         "number of score rows that the fused softmax kernel processes together")
           .of_gpus(),
-      boolean<&Stack::fused_gradient_accumulation>("fused_gradient_accumulation",
-                                                   "the weight-gradient product adds into the gradient buffer itself"),
+      boolean<&Stack::fused_gradient_accumulation>(
+          "fused_gradient_accumulation", "the weight-gradient GEMM accumulates directly into the gradient buffer"),
       whole<&Stack::gradient_bytes>("gradient_bytes", 1, kLargestGradient,
-                                    "per parameter, of the buffer that microbatches add their gradients to"),
+                                    "bytes per parameter of the buffer that accumulates gradients over microbatches"),
       whole<&Stack::optimizer_gradient_bytes>("optimizer_gradient_bytes", 0, kLargestGradient,
-                                              "per parameter, of a copy of the gradients that the optimizer keeps"),
+                                              "bytes per parameter of a copy of the gradients kept by the optimizer"),
       boolean<&Stack::keeps_pass_gradients>("keeps_pass_gradients",
-                                            "the gradients of a pass stay in memory beside that buffer"),
-      boolean<&Stack::placeholder_gradients>("placeholder_gradients",
-                                             "with fused accumulation: a gradient of each linear that nobody reads")
+                                            "the gradients of a pass stay in memory in addition to that buffer"),
+      boolean<&Stack::placeholder_gradients>(
+          "placeholder_gradients", "with fused accumulation, allocate a gradient of each linear that is never read")
           .of_gpus(),
-      boolean<&Stack::blocking_sends>("blocking_sends", "pipeline transfers occupy the sender"),
+      boolean<&Stack::blocking_sends>("blocking_sends", "pipeline transfers block the sender"),
       quantity<&Stack::transfer_synchronization>("transfer_synchronization", Dimension::kTime,
-                                                 "device and host wait for each other after a transfer")
+                                                 "time device and host wait for each other after a transfer")
           .of_gpus(),
       quantity<&Stack::gather_allocation>("gather_allocation", Dimension::kTime,
-                                          "device and host wait while the output of a gather is allocated")
+                                          "time device and host wait while the output of a gather is allocated")
           .of_gpus(),
-      boolean<&Stack::scatter_gather_transfers>("scatter_gather_transfers",
-                                                "without sequence parallelism: each tensor-parallel rank sends 1/tp"),
+      boolean<&Stack::scatter_gather_transfers>(
+          "scatter_gather_transfers",
+          "without sequence parallelism, each tensor-parallel rank sends 1/tp of a pipeline transfer"),
       boolean<&Stack::overlap_gradient_reduction>("overlap_gradient_reduction",
                                                   "gradients are reduced in buckets during the last backward pass"),
       boolean<&Stack::overlap_tp_with_weight_gradient>(
           "overlap_tp_with_weight_gradient",
-          "tensor-parallel collectives of the backward pass run beside the weight-gradient product"),
-      boolean<&Stack::overlap_tp_in_pieces>("overlap_tp_in_pieces",
-                                            "tensor-parallel collectives are cut in tp pieces beside the products"),
+          "tensor-parallel collectives of the backward pass overlap with the weight-gradient GEMM"),
+      boolean<&Stack::overlap_tp_in_pieces>(
+          "overlap_tp_in_pieces", "tensor-parallel collectives are split into tp pieces that overlap with GEMMs"),
       boolean<&Stack::overlap_parameter_gather>("overlap_parameter_gather",
-                                                "updated weights are gathered beside the first forward passes"),
+                                                "the gather of updated weights overlaps with the first forward passes"),
       boolean<&Stack::reduces_whole_gradients>(
           "reduces_whole_gradients",
-          "with sharded optimizer state: one all-reduce of all gradients after the last pass"),
+          "with sharded optimizer state, one all-reduce of all gradients after the last pass"),
       boolean<&Stack::gathers_each_parameter>("gathers_each_parameter",
-                                              "updated weights are gathered by one collective a parameter"),
+                                              "updated weights are gathered with one collective per parameter"),
       boolean<&Stack::balances_by_parameters>("balances_by_parameters",
-                                              "balanced stages hold equal parameters of products, not equal time"),
-      choice<&Stack::experts_dispatcher>("experts_dispatcher", "of training.experts_dispatch.dispatcher"),
-      format<&Stack::experts_dispatch_bytes>("experts_dispatch_dtype", "of training.experts_dispatch.dtype"),
+                                              "balanced stages have equal GEMM parameters instead of equal time"),
+      choice<&Stack::experts_dispatcher>("experts_dispatcher", "default of training.experts_dispatch.dispatcher"),
+      format<&Stack::experts_dispatch_bytes>("experts_dispatch_dtype", "default of training.experts_dispatch.dtype"),
       whole<&Stack::experts_node_limit>("experts_node_limit", 0, kMostRanks,
-                                        "of training.experts_dispatch.node_limit, 0: all nodes"),
-      optional_choice<&Stack::overlap_experts>("overlap_experts", "of training.overlap.experts"),
-      choice<&Stack::selective_recompute>("selective_recompute", "what recompute selective redoes"),
-      boolean<&Stack::fp8_gathers>("fp8_gathers", "with fp8: tensor-parallel ranks gather operands in 8 bits"),
-      optional_choice<&Stack::fp8_recipe>("fp8_recipe", "of training.fp8_recipe where a job says none"),
+                                        "default of training.experts_dispatch.node_limit; 0: all nodes"),
+      optional_choice<&Stack::overlap_experts>("overlap_experts", "default of training.overlap.experts"),
+      choice<&Stack::selective_recompute>("selective_recompute", "what recompute selective recomputes"),
+      boolean<&Stack::fp8_gathers>("fp8_gathers", "with fp8, tensor-parallel ranks gather operands in 8 bits"),
+      optional_choice<&Stack::fp8_recipe>("fp8_recipe", "default of training.fp8_recipe"),
       quantity<&Stack::fp8_on_blackwell>("fp8_on_blackwell", Dimension::kCount,
-                                         "share of what 8-bit products on Blackwell reach with cuBLAS 12.9")
+                                         "speed of 8-bit GEMMs on Blackwell relative to cuBLAS 12.9")
           .up_to(1.0)
           .of_gpus(),
       quantity<&Stack::ring_merge_forward_bytes>(
           "ring_merge_forward_bytes", Dimension::kCount,
-          "bytes a token and feature of the context that joining a ring's parts moves in each step")
+          "bytes moved per token and context feature to merge a ring's partial results, in each step")
           .up_to(1'000.0)
           .of_gpus(),
       quantity<&Stack::ring_merge_backward_bytes>("ring_merge_backward_bytes", Dimension::kCount,
-                                                  "the same in the backward pass")
+                                                  "the same for the backward pass")
           .up_to(1'000.0)
           .of_gpus(),
-      boolean<&Stack::single_pass_norm>("single_pass_norm", "false: statistics and result of a norm in two passes"),
+      boolean<&Stack::single_pass_norm>(
+          "single_pass_norm", "norms read their input once; false: separate passes for statistics and result"),
       quantity<&Stack::softmax_forward_bytes>("softmax_forward_bytes", Dimension::kCount,
-                                              "bytes a score that scale, mask and softmax move, 0: what they must")
+                                              "bytes moved per score by scale, mask and softmax; 0: the minimum")
           .up_to(1'000.0)
           .of_gpus(),
       quantity<&Stack::split_backward_slowdown>(
           "split_backward_slowdown", Dimension::kCount,
-          "share by which an input gradient takes longer where its weight gradient is left for later")
+          "relative slowdown of an input gradient whose weight gradient is computed later")
           .up_to(1.0)
           .of_gpus(),
-      whole<&Stack::loss_forward_bytes>("loss_forward_bytes", 0, kMostLossBytes, "bytes a logit that the loss moves")
+      whole<&Stack::loss_forward_bytes>("loss_forward_bytes", 0, kMostLossBytes, "bytes moved per logit by the loss")
           .of_gpus(),
       whole<&Stack::loss_backward_bytes>("loss_backward_bytes", 0, kMostLossBytes,
-                                         "bytes a logit that the loss's backward pass moves")
+                                         "bytes moved per logit by the loss's backward pass")
           .of_gpus(),
       whole<&Stack::loss_saved_bytes>("loss_saved_bytes", 0, kMostLossBytes,
-                                      "bytes a logit that are kept until the backward pass")
+                                      "bytes per logit kept until the backward pass")
           .of_gpus(),
-      quantity<&Stack::host_time_per_kernel>("host_time_per_kernel", Dimension::kTime, "to launch a kernel").of_gpus(),
-      quantity<&Stack::host_time_per_collective>("host_time_per_collective", Dimension::kTime, "to launch a collective")
+      quantity<&Stack::host_time_per_kernel>("host_time_per_kernel", Dimension::kTime, "host time to launch a kernel")
+          .of_gpus(),
+      quantity<&Stack::host_time_per_collective>("host_time_per_collective", Dimension::kTime,
+                                                 "host time to launch a collective")
           .of_gpus(),
       boolean<&Stack::host_waits_for_hops>(
           "host_waits_for_hops", "the launching thread waits while a tensor-parallel collective crosses nodes")
           .of_gpus(),
       quantity<&Stack::collective_stall>(
           "collective_stall", Dimension::kTime,
-          "of a tensor-parallel collective, for each of its ranks, where pipeline neighbours are on other nodes")
+          "delay of a tensor-parallel collective per rank if pipeline neighbours are on other nodes")
           .of_gpus(),
       quantity<&Stack::hand_over_stall>(
           "hand_over_stall", Dimension::kTime,
-          "of a hand-over between nodes in some runs: raises the upper end of the interval, not the forecast")
+          "delay of a pipeline transfer between nodes in some runs; raises only the upper end of the interval")
           .of_gpus(),
-      entry_of<&Stack::flash_efficiency>("flash_efficiency", FieldKind::kObject,
-                                         "[forward, backward] shares that fused attention reaches, by generation",
-                                         &read_flash_efficiency, &write_flash_efficiency)
+      entry_of<&Stack::flash_efficiency>(
+          "flash_efficiency", FieldKind::kObject,
+          "[forward, backward] fractions of the peak that fused attention reaches, by generation",
+          &read_flash_efficiency, &write_flash_efficiency)
           .among([] { return names_of<GpuGeneration>(); })
           .of_gpus(),
-      quantity<&Stack::allocator_slack>("allocator_slack", Dimension::kCount,
-                                        "share of the layers' activations that the allocator reserves beyond them")
+      quantity<&Stack::allocator_slack>(
+          "allocator_slack", Dimension::kCount,
+          "additional memory reserved by the allocator, as a fraction of the layers' activations")
           .up_to(10.0)
           .of_gpus(),
       quantity<&Stack::memory_overhead_gib>("memory_overhead", Dimension::kBytes,
-                                            "what nvidia-smi shows beyond the tensors")
+                                            "memory shown by nvidia-smi beyond the tensors")
           .in_units_of(kBytesPerGib)
           .of_gpus(),
   };

@@ -18,14 +18,15 @@ constexpr int kHighestRank = 65'536;
 
 void read_targets(ObjectReader& reader, const FieldInfo& field, Finetune& finetune) {
   AdapterTargets targets;
-  for (const std::string& word : listed_words(reader, field, "such as [\"q_proj\", \"v_proj\"], or all")) {
+  for (const std::string& word :
+       listed_words(reader, field, "expected a list such as [\"q_proj\", \"v_proj\"], or all")) {
     const AdapterTargets named = targets_of(word);
     if (named.none()) {
       reader.fail(field.key, fmt::format("unknown linear \"{}\"", word), choices_help(word, field.choices()));
     }
     targets |= named;
   }
-  if (targets.none()) reader.fail(field.key, "names no linear", "leave it out for all of a block's");
+  if (targets.none()) reader.fail(field.key, "does not name a linear", "omit it for all linears of a block");
   finetune.targets = targets;
 }
 
@@ -50,7 +51,7 @@ OrderedJsonValue write_fitted(const FieldInfo&, const Training& training) {
   return fitted ? run_fit_json(*fitted) : nlohmann::ordered_json();
 }
 
-// Only what counts for its method.
+// Writes only keys that matter for its method.
 OrderedJsonValue write_finetune(const FieldInfo&, const Training& training) {
   const std::optional<Finetune>& finetune = training.finetune;
   if (!finetune) return nullptr;
@@ -63,7 +64,7 @@ OrderedJsonValue write_finetune(const FieldInfo&, const Training& training) {
   return json;
 }
 
-// Only what counts for its optimizer.
+// Written only for the optimizer that uses it.
 OrderedJsonValue write_optimizer_rank(const FieldInfo&, const Training& training) {
   if (training.optimizer != Optimizer::kGalore) return nullptr;
   return training.optimizer_rank;
@@ -79,36 +80,39 @@ OrderedJsonValue write_preference(const FieldInfo&, const Training& training) {
 
 const Fields<Finetune>& finetune_fields() {
   static const Fields<Finetune> fields = {
-      choice<&Finetune::method>("method", "what is trained: full, lora, qlora or freeze")
+      choice<&Finetune::method>("method", "which weights are trained: full, lora, qlora or freeze")
           .names_object()
           .flag("METHOD", {"--finetune"}),
-      whole<&Finetune::rank>("rank", 1, kHighestRank, "of the adapters' matrices").flag("N", {"--lora-rank"}),
-      amount<&Finetune::alpha>("alpha", "alpha / rank scales what adapters add; no time depends on it").flag("A"),
-      entry_of<&Finetune::targets>("targets", FieldKind::kList, "linears with adapters, or all", &read_targets,
+      whole<&Finetune::rank>("rank", 1, kHighestRank, "rank of the adapters' matrices").flag("N", {"--lora-rank"}),
+      amount<&Finetune::alpha>("alpha", "adapters' outputs are scaled by alpha / rank; does not affect times")
+          .flag("A"),
+      entry_of<&Finetune::targets>("targets", FieldKind::kList, "linear layers with adapters, or all", &read_targets,
                                    &write_targets)
           .among(&target_choices)
           .flag("NAME,…", {"--lora-targets"})
-          .otherwise("all linears of a block"),
-      amount<&Finetune::dropout>("dropout", "share dropped before the adapters").up_to(1.0).flag("P"),
-      choice<&Finetune::base>("base", "how frozen linears are stored: bf16, fp8, int8 or nf4")
+          .otherwise("all linear layers of a block"),
+      amount<&Finetune::dropout>("dropout", "dropout rate before the adapters").up_to(1.0).flag("P"),
+      choice<&Finetune::base>("base", "storage format of frozen linear layers: bf16, fp8, int8 or nf4")
           .flag("FORMAT")
-          .otherwise("bf16, nf4 with qlora"),
-      boolean<&Finetune::double_quant>("double_quant", "nf4: scales in 8 bits").flag("").otherwise("with qlora's nf4"),
+          .otherwise("bf16, or nf4 with qlora"),
+      boolean<&Finetune::double_quant>("double_quant", "nf4: store the scales in 8 bits")
+          .flag("")
+          .otherwise("true with qlora and nf4"),
       whole<&Finetune::trainable_layers>("trainable_layers", -kLargestLayers, kLargestLayers,
-                                         "freeze: the last N layers are trained, below 0 the first")
+                                         "freeze: train the last N layers, or the first -N if negative")
           .flag("N"),
-      boolean<&Finetune::embeddings>("embeddings", "embedding and head are trained as well").flag(""),
+      boolean<&Finetune::embeddings>("embeddings", "also train embedding and head").flag(""),
   };
   return fields;
 }
 
 const Fields<Preference>& preference_fields() {
   static const Fields<Preference> fields = {
-      choice<&Preference::method>("method", "what answers are judged by: dpo, orpo, simpo, reward, kto or grpo")
+      choice<&Preference::method>("method", "method that judges answers: dpo, orpo, simpo, reward, kto or grpo")
           .names_object()
           .required()
           .flag("METHOD", {"--preference"}),
-      boolean<&Preference::reference>("reference", "a forward pass of the model as it was before, for comparison")
+      boolean<&Preference::reference>("reference", "compare with a forward pass of the original model")
           .flag("")
           .otherwise("true with dpo, kto and grpo"),
   };
@@ -119,43 +123,45 @@ const Fields<Training>& training_fields() {
   static const Fields<Training> own = {
       whole<&Training::sequence_length>("sequence_length", 1, kLongestSequence, "tokens per sequence")
           .flag("N", {"--seq", "--seq-length"})
-          .otherwise("the model's"),
-      whole<&Training::document_length>("document_length", 0, kLongestSequence,
-                                        "tokens of the documents packed in a sequence, each attends to itself; 0: none")
+          .otherwise("as the model"),
+      whole<&Training::document_length>(
+          "document_length", 0, kLongestSequence,
+          "tokens per document packed into a sequence, each attending only to itself; 0: no packing")
           .flag("N"),
-      choice<&Training::precision>("precision", "fp32, tf32, fp16, bf16 or fp8")
+      choice<&Training::precision>("precision", "training format: fp32, tf32, fp16, bf16 or fp8")
           .flag("FORMAT", {"--precision"})
-          .otherwise("bf16, or fp16 where a device has none; a layer profile's own"),
-      choice<&Training::optimizer>("optimizer", "adam, sgd, adam8bit, lion, adafactor, muon or galore").flag("NAME"),
+          .otherwise("bf16, or fp16 if a device has no bf16; for a layer profile, its own"),
+      choice<&Training::optimizer>("optimizer", "optimizer: adam, sgd, adam8bit, lion, adafactor, muon or galore")
+          .flag("NAME"),
       whole<&Training::optimizer_rank>("optimizer_rank", 1, kHighestRank,
-                                       "galore: dimensions that gradients are projected on")
+                                       "galore: number of dimensions onto which gradients are projected")
           .flag("N"),
-      boolean<&Training::paged_optimizer>("paged_optimizer",
-                                          "optimizer states that do not fit wait in the host's memory")
+      boolean<&Training::paged_optimizer>("paged_optimizer", "keep optimizer states that do not fit in host memory")
           .flag(""),
-      boolean<&Training::master_weights>("master_weights", "an fp32 copy of the weights beside those of the precision")
-          .flag(""),
-      attention<&Training::flash_attention>("flash or unfused").flag("KIND").otherwise("the stack's"),
-      choice<&Training::transport>("transport", "nccl, gloo or mpi").flag("NAME"),
-      choice<&Training::gradient_transport>("gradient_transport", "of data-parallel traffic alone (default: transport)")
+      boolean<&Training::master_weights>("master_weights", "keep an fp32 copy of the weights").flag(""),
+      attention<&Training::flash_attention>("attention kernels: flash or unfused")
+          .flag("KIND")
+          .otherwise("as the stack"),
+      choice<&Training::transport>("transport", "communication library: nccl, gloo or mpi").flag("NAME"),
+      choice<&Training::gradient_transport>("gradient_transport",
+                                            "communication library for data-parallel traffic only (default: transport)")
           .flag("NAME")
           .otherwise("transport"),
-      other("stack", FieldKind::kObject, "what the training software does").of<stack_fields>(),
-      optional_choice<&Training::fp8_recipe>("fp8_recipe", "scales of the operands of precision fp8")
+      other("stack", FieldKind::kObject, "training software").of<stack_fields>(),
+      optional_choice<&Training::fp8_recipe>("fp8_recipe", "scaling recipe of precision fp8")
           .flag("NAME", {"--fp8-recipe"})
-          .otherwise("the stack's; else delayed, mxfp8 on Blackwell"),
-      other("gradient_dtype", FieldKind::kChoice, "of the buffer that microbatches accumulate into")
+          .otherwise("as the stack; else delayed, or mxfp8 on Blackwell"),
+      other("gradient_dtype", FieldKind::kChoice, "format of the buffer that accumulates gradients over microbatches")
           .among(&element_format_names)
           .flag("FORMAT", {"--main-grads-dtype"})
-          .otherwise("the stack's"),
-      custom<Training>("finetune", FieldKind::kObject, "what of the weights is trained", nullptr, &write_finetune)
+          .otherwise("as the stack"),
+      custom<Training>("finetune", FieldKind::kObject, "which weights are trained", nullptr, &write_finetune)
           .of<finetune_fields>(),
-      custom<Training>("preference", FieldKind::kObject, "training by preferences or rewards", nullptr,
-                       &write_preference)
+      custom<Training>("preference", FieldKind::kObject, "preference or reward training", nullptr, &write_preference)
           .of<preference_fields>(),
-      other("overlap", FieldKind::kObject, "what runs beside computation").of<overlap_fields>(),
-      other("experts_dispatch", FieldKind::kObject, "how tokens reach their experts").of<dispatch_fields>(),
-      // Products of these two stay numbers.
+      other("overlap", FieldKind::kObject, "communication that overlaps with computation").of<overlap_fields>(),
+      other("experts_dispatch", FieldKind::kObject, "how tokens are sent to their experts").of<dispatch_fields>(),
+      // The bounds keep the product of these two finite.
       quantity<&Training::tokens>("tokens", Dimension::kCount, "tokens of the whole run, such as 300B")
           .up_to(1e18)
           .flag("COUNT", {"--tokens"}),
@@ -164,10 +170,10 @@ const Fields<Training>& training_fields() {
           .flag("DOLLARS", {"--price"}),
       other("profile", FieldKind::kObject, "device profile (see: flopcast calibrate --help, flopcast catalog profiles)")
           .flag("FILE|NAME", {"--profile"}),
-      custom<Training>("fitted", FieldKind::kObject, "how sure constants are that flopcast fit found", nullptr,
+      custom<Training>("fitted", FieldKind::kObject, "uncertainty of the constants fitted by flopcast fit", nullptr,
                        &write_fitted),
   };
-  // What a job says of its software is said to the stack.
+  // A job's software keys override those of the stack.
   static const Fields<Training> fields = [] {
     Fields<Training> all = own;
     for (Field<Training>& field : all) {
@@ -177,7 +183,7 @@ const Fields<Training>& training_fields() {
       Field<Training> field{setting.info()};
       field.kept = false;
       field.fallback = nullptr;
-      field.otherwise = "the stack's";
+      field.otherwise = "as the stack";
       all.push_back(field);
     }
     return all;
@@ -211,11 +217,11 @@ double bounded_number(ObjectReader& reader, const FieldInfo& field) {
 
 const Fields<Job>& job_fields() {
   static const Fields<Job> fields = {
-      other("model", FieldKind::kObject, "what is trained").of<model_fields>(),
-      other("cluster", FieldKind::kObject, "on what").of<cluster_fields>(),
-      other("layout", FieldKind::kObject, "how it is laid out").of<layout_fields>(),
-      other("training", FieldKind::kObject, "and how it is trained").of<training_fields>(),
-      other("failures", FieldKind::kObject, "what interrupts it").of<failure_fields>()};
+      other("model", FieldKind::kObject, "the model to train").of<model_fields>(),
+      other("cluster", FieldKind::kObject, "the hardware").of<cluster_fields>(),
+      other("layout", FieldKind::kObject, "how model and batch are distributed over the devices").of<layout_fields>(),
+      other("training", FieldKind::kObject, "how the model is trained").of<training_fields>(),
+      other("failures", FieldKind::kObject, "failures that interrupt the run").of<failure_fields>()};
   return fields;
 }
 
@@ -234,7 +240,7 @@ OrderedJson job_schema() {
                         {"description", "A job file (JSON; // comments are allowed), and the job inside a result."}};
   const OrderedJson rules = schema_of(infos_of<job_fields>());
   for (const auto& item : rules.items()) schema[item.key()] = item.value();
-  // A model of measured layers lists them.
+  // For a layer profile, "layers" is a list.
   OrderedJson& layers = schema["properties"]["model"]["properties"]["layers"];
   layers["type"] = {"integer", "array"};
   layers["items"] = schema_of(infos_of<profiled_layer_fields>());

@@ -21,14 +21,14 @@ namespace {
   throw ConfigError({std::string(value.key->field), problem, value.flag, help});
 }
 
-// A list, or a word, which the reader of the section judges.
+// A list of numbers, or a word that the section's reader validates.
 nlohmann::json list_of(const FlagValue& value) {
   const bool is_word = !value.text.empty() && value.text.front() >= 'a' && value.text.front() <= 'z';
   if (is_word) return value.text;
   nlohmann::json numbers = nlohmann::json::array();
   for (const std::string& part : split(value.text)) {
     const auto number = parse_whole(part);
-    if (!number) refuse(value, fmt::format("\"{}\" is not a list of whole numbers", value.text), "expected N,N,…");
+    if (!number) refuse(value, fmt::format("\"{}\" is not a list of integers", value.text), "expected N,N,…");
     numbers.push_back(*number);
   }
   return numbers;
@@ -36,7 +36,7 @@ nlohmann::json list_of(const FlagValue& value) {
 
 nlohmann::json typed(const FlagValue& given) {
   const FlagValue value = {given.key, given.flag, typed_text(*given.key, given.text)};
-  // An object or a list as a job file has it.
+  // An object or a list may be given as JSON, as in a job file.
   const bool may_nest = value.key->kind == FieldKind::kObject || value.key->kind == FieldKind::kList ||
                         value.key->entry->names_object ||
                         (value.key->kind == FieldKind::kWhole && value.key->entry->parts != nullptr);
@@ -51,7 +51,7 @@ nlohmann::json typed(const FlagValue& given) {
       return value.text;
     case FieldKind::kBoolean:
       if (value.text == "true" || value.text == "false") return value.text == "true";
-      refuse(value, fmt::format("\"{}\" is neither true nor false", value.text), "valid: true, false");
+      refuse(value, fmt::format("\"{}\" must be true or false", value.text), "valid: true, false");
     case FieldKind::kNumber: {
       const auto number = parse_number(value.text);
       if (!number) refuse(value, fmt::format("\"{}\" is not a number", value.text), "");
@@ -63,11 +63,12 @@ nlohmann::json typed(const FlagValue& given) {
       break;
   }
   const auto number = parse_whole(value.text);
-  if (!number) refuse(value, fmt::format("\"{}\" is not a whole number", value.text), "");
+  if (!number) refuse(value, fmt::format("\"{}\" is not an integer", value.text), "");
   return *number;
 }
 
-// The key under which a name becomes an object: "gpt3-175b" -> {"name": "gpt3-175b"}, "lora" -> {"method": "lora"}.
+// The key that holds the name when it becomes an object: "gpt3-175b" -> {"name": "gpt3-175b"}, "lora" -> {"method":
+// "lora"}.
 std::string name_key(std::string_view path) {
   for (const JobKey& key : job_keys()) {
     if (key.entry->names_object && key.field == path) return std::string(key.entry->key);
@@ -81,7 +82,7 @@ bool drop_end(std::string& text, std::string_view end) {
   return true;
 }
 
-// Without case, separators, and what owners of repositories add. Points stay: 3.1 is no 31.
+// Removes case, separators and the additions of repository owners. Dots are kept: 3.1 differs from 31.
 std::string bare(const std::string& text) {
   std::string name = lower_case(text.substr(text.rfind('/') == std::string::npos ? 0 : text.rfind('/') + 1));
   for (const std::string_view start : {"meta-", "nvidia-"}) {
@@ -98,13 +99,13 @@ std::string bare(const std::string& text) {
   return letters;
 }
 
-// Devices that have several forms: the one that most clusters hold.
+// For devices with several variants, the one found in most clusters.
 constexpr std::pair<std::string_view, std::string_view> kUsualDevices[] = {
     {"a100", "a100-80g"}, {"a10080gb", "a100-80g"}, {"a10040gb", "a100-40g"}, {"v100", "v100-32g"},
     {"h100sxm", "h100"},  {"h100sxm5", "h100"},     {"h10080gb", "h100"},     {"4090", "rtx-4090"},
     {"3090", "rtx-3090"}, {"5090", "rtx-5090"}};
 
-// A count in front of an x: "256xh100".
+// Splits off a count before an x: "256xh100".
 std::pair<std::optional<int>, std::string> counted(const std::string& text) {
   const std::size_t digits = text.find_first_not_of("0123456789");
   constexpr std::size_t kMostDigits = 7;
@@ -114,7 +115,7 @@ std::pair<std::optional<int>, std::string> counted(const std::string& text) {
   return {std::stoi(text.substr(0, digits)), text.substr(digits + 1)};
 }
 
-// The catalogue's node of a device: a vendor's own before a cloud's.
+// The catalogue's node for a device; vendors' nodes are preferred to clouds'.
 std::string node_of(const std::string& device) {
   std::string best;
   const auto rank = [](const std::string& name) {
@@ -129,7 +130,7 @@ std::string node_of(const std::string& device) {
 }
 
 struct TypedCluster {
-  std::string name;  ///< the catalogue's, or what was typed
+  std::string name;  ///< the catalogue's name, or the text as typed
   bool is_device = false;
 };
 
@@ -140,16 +141,16 @@ TypedCluster cluster_or_device(const std::string& text) {
   if (catalogue_values(CatalogueKind::kDevices, device).is_null()) return {text, false};
   const std::string node = node_of(device);
   if (!node.empty()) return {node, true};
-  throw ConfigError({"cluster", fmt::format("\"{}\" is a device, and no cluster of the catalogue holds it", text),
+  throw ConfigError({"cluster", fmt::format("\"{}\" is a device that no cluster of the catalogue contains", text),
                      "--cluster",
-                     fmt::format("give the node it is in: --cluster dgx-h100 --cluster.device {}", device)});
+                     fmt::format("specify its node, for example: --cluster dgx-h100 --cluster.device {}", device)});
 }
 
 nlohmann::json of_devices(int devices, const std::string& node, const std::string& flag) {
   const int per_node = catalogue_values(CatalogueKind::kClusters, node).value("devices_per_node", 1);
   if (devices < per_node) return {{"name", node}, {"nodes", 1}, {"devices_per_node", devices}};
   if (devices % per_node == 0) return fmt::format("{}x{}", devices / per_node, node);
-  // Of a rack whose trays share NVLink a part is often left free: 256 are four times 64 of 72.
+  // Large NVLink racks are often used only in part: 256 GPUs are four times 64 of 72.
   constexpr int kLargestTray = 16;
   constexpr int kTray = 4;
   for (int part = per_node / kTray * kTray; per_node > kLargestTray && part > per_node / 2; part -= kTray) {
@@ -157,8 +158,9 @@ nlohmann::json of_devices(int devices, const std::string& node, const std::strin
     return {{"name", node}, {"nodes", devices / part}, {"devices_per_node", part}, {"nics_per_node", part}};
   }
   const int below = devices / per_node * per_node;
-  throw ConfigError({"cluster", fmt::format("{} GPUs are no whole number of nodes {} of {}", devices, node, per_node),
-                     flag, fmt::format("nearest: {} or {}", below, below + per_node)});
+  throw ConfigError({"cluster",
+                     fmt::format("{} GPUs do not fill whole nodes of {}, which have {} each", devices, node, per_node),
+                     flag, fmt::format("nearest valid: {} or {}", below, below + per_node)});
 }
 
 constexpr std::pair<std::string_view, std::string_view> kTypedSchedules[] = {{"zb", "zb-h1"},
@@ -212,7 +214,7 @@ std::string typed_choice(const std::vector<std::string>& choices, const std::str
   return is_choice(word) ? word : text;
 }
 
-// "8k" tokens are 8192, as models' lengths are told.
+// "8k" tokens means 8192, as usual for context lengths.
 std::string typed_length(const std::string& text) {
   if (text.size() < 2) return text;
   const char last = static_cast<char>(std::tolower(static_cast<unsigned char>(text.back())));
@@ -224,7 +226,7 @@ std::string typed_length(const std::string& text) {
   return std::to_string(*number * unit);
 }
 
-// A network card's rate is told in bits.
+// Rates of network cards are usually given in bits.
 std::string typed_rate(const std::string& field, const std::string& text) {
   const bool of_card = field.ends_with("nic_bandwidth");
   const bool bare_giga = !text.empty() && (text.back() == 'G' || text.back() == 'g');
@@ -265,7 +267,8 @@ nlohmann::json job_of_keys(const nlohmann::json& document) {
 }
 
 void apply_flags(const std::vector<FlagValue>& flags, nlohmann::json& root, Origins& origins) {
-  // Whole names first, so that --model.layers refines --model whatever their order on the command line.
+  // Names of whole objects come first, so that --model.layers refines --model regardless of their order on the command
+  // line.
   const auto depth = [](const FlagValue& value) {
     return std::count(value.key->field.begin(), value.key->field.end(), '.');
   };
@@ -312,18 +315,19 @@ nlohmann::json typed_cluster(const std::string& text) {
 nlohmann::json typed_cluster(int devices, const std::string& text) {
   const auto [count, name] = counted(text);
   if (count) {
-    throw ConfigError({"--gpus", fmt::format("{} stands beside --cluster {}, which has a count", devices, text),
-                       "--gpus",
-                       fmt::format("give --cluster {} --gpus {}, or --cluster {} alone", name, devices, text)});
+    throw ConfigError({"--gpus",
+                       fmt::format("{} conflicts with --cluster {}, which already has a count", devices, text),
+                       "--gpus", fmt::format("use --cluster {} --gpus {}, or only --cluster {}", name, devices, text)});
   }
   const std::string cluster = cluster_or_device(name).name;
-  if (catalogue_values(CatalogueKind::kClusters, cluster).is_null()) return text;  // the cluster's reader refuses it
+  if (catalogue_values(CatalogueKind::kClusters, cluster).is_null())
+    return text;  // the cluster's reader reports the unknown name
   return of_devices(devices, cluster, "--gpus");
 }
 
 namespace {
 
-// "4M": papers tell a batch in tokens.
+// Detects "4M": papers often state the batch in tokens.
 void refuse_tokens(const std::string& text) {
   const std::size_t digits = text.find_first_not_of("0123456789");
   const bool counts = digits != std::string::npos && digits > 0 && digits + 1 == text.size() && digits < 7 &&
@@ -332,8 +336,8 @@ void refuse_tokens(const std::string& text) {
   const std::int64_t unit = text.back() == 'k' || text.back() == 'K' ? 1 << 10 : 1 << 20;
   constexpr std::int64_t kUsualLength = 4096;
   const std::int64_t sequences = std::stoll(text) * unit / kUsualLength;
-  throw ConfigError({"layout.global_batch_size", fmt::format("\"{}\" seems to count tokens", text), "--gbs",
-                     fmt::format("it counts sequences: tokens / sequence length, here {} of {} tokens",
+  throw ConfigError({"layout.global_batch_size", fmt::format("\"{}\" looks like a number of tokens", text), "--gbs",
+                     fmt::format("give the number of sequences: tokens / sequence length, here {} of {} tokens",
                                  std::max<std::int64_t>(1, sequences), kUsualLength)});
 }
 

@@ -11,46 +11,46 @@
 
 namespace flopcast {
 
-/// A flag as given: `--tp 16`.
+/// A flag as typed: `--tp 16`.
 struct FlagValue {
   const JobKey* key = nullptr;
   std::string flag;
   std::string text;
 };
 
-/// Sets the key of a dotted path. An object that goes by its name becomes one that starts from it.
+/// Sets the key at a dotted path. A name on the path becomes an object based on it.
 void lay_over(std::string_view field, nlohmann::json value, nlohmann::json& root);
 
-/// Whether a JSON document is what --show-config prints: a list of keys with values and origins.
+/// True if a JSON document is the output of --show-config: a list of keys with values and origins.
 bool lists_keys(const nlohmann::json& document);
-/// The job file that those keys make.
+/// The job file given by these keys.
 nlohmann::json job_of_keys(const nlohmann::json& document);
 
-/// Lays flags over a job file's JSON; flags win. A field inside a name (`--model.layers 48` over `"model":
-/// "gpt3-175b"`) turns the name into an object that starts from it. Throws ConfigError when a text does not fit its
+/// Applies flags to a job file's JSON; flags override the file. A field inside a name (`--model.layers 48` with
+/// `"model": "gpt3-175b"`) turns the name into an object based on it. Throws ConfigError if a text does not fit its
 /// key.
 void apply_flags(const std::vector<FlagValue>& flags, nlohmann::json& root, Origins& origins);
 
-// Names as people type them, in the words of the job file. Job files are not read so: there one thing has one name.
+// Conversions of names as people type them to those of job files. Job files themselves accept only the exact names.
 
-/// An entry of the catalogue for a name in another spelling: case, dashes, a Hub repository's owner and endings
-/// ("meta-llama/Meta-Llama-3-70B-Instruct" is llama3-70b, "A100" a100-80g). The text itself where none is meant.
+/// The catalogue entry for a name in another spelling: case, dashes, a Hub repository's owner and suffixes
+/// ("meta-llama/Meta-Llama-3-70B-Instruct" is llama3-70b, "A100" a100-80g). Returns the text unchanged if none matches.
 std::string typed_entry(CatalogueKind kind, const std::string& text);
 
-/// Schedules, comma separated, each with its suffix: "1F1B,zero-bubble,interleaved_1f1b:2" is "1f1b,zb-h1,
-/// interleaved:2". What is in a file stays.
+/// Comma-separated schedules with their suffixes: "1F1B,zero-bubble,interleaved_1f1b:2" becomes
+/// "1f1b,zb-h1,interleaved:2". File names are unchanged.
 std::string typed_schedules(const std::string& text);
 
-/// A cluster: "256xh100" is 256 of the device, in nodes of the catalogue that has it, and "h100" such a node;
-/// "4xh100" a part of one, "256xgb200" four racks with 64 of their 72 in use. "32xdgx-h100" are nodes, as in a job
-/// file. A text, or an object for a part of a node.
+/// A cluster: "256xh100" is 256 of that device in the catalogue's nodes that hold it, "h100" one such node; "4xh100" is
+/// part of a node, "256xgb200" four racks with 64 of their 72 GPUs in use. "32xdgx-h100" counts nodes, as in a job
+/// file. Returns a string, or an object for part of a node.
 nlohmann::json typed_cluster(const std::string& text);
-/// So many devices of a cluster that is named without its nodes. Throws ConfigError, of --gpus, where it has a count
-/// already or whole nodes do not hold them.
+/// `devices` devices of a cluster that is named without a number of nodes. Throws ConfigError about --gpus if the name
+/// already has a count or whole nodes cannot hold that number.
 nlohmann::json typed_cluster(int devices, const std::string& text);
 
-/// The text of a flag as its key's reader knows it: any of the above, "BF16" and "bfloat16", "8k" tokens of a sequence,
-/// "800G" of a network card, "$2.50".
+/// Converts a flag's text to the form its key's reader expects: all of the above, "BF16" and "bfloat16", "8k" for
+/// tokens of a sequence, "800G" for a network card, "$2.50".
 std::string typed_text(const JobKey& key, const std::string& text);
 
 }  // namespace flopcast

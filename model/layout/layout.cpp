@@ -91,9 +91,9 @@ std::vector<std::string_view> names_in(const RecomputeModules& modules) {
 std::string recompute_text(const Layout& layout) {
   std::string text(name_of(layout.recompute));
   if (layout.recompute_layers) {
-    text += fmt::format(" ({} layer{} a stage)", *layout.recompute_layers, *layout.recompute_layers == 1 ? "" : "s");
+    text += fmt::format(" ({} layer{} per stage)", *layout.recompute_layers, *layout.recompute_layers == 1 ? "" : "s");
   }
-  if (layout.recompute_every) text += fmt::format(" (every {}. layer)", *layout.recompute_every);
+  if (layout.recompute_every) text += fmt::format(" (every {}th layer)", *layout.recompute_every);
   if (!layout.recompute_modules) return text;
   return text + fmt::format(" ({})", fmt::join(names_in(*layout.recompute_modules), ", "));
 }

@@ -13,7 +13,7 @@
 
 namespace flopcast {
 
-/// The forms of parallelism whose number of ranks a layout chooses: tensor, context, expert, data, pipeline.
+/// The kinds of parallelism whose number of ranks a layout chooses: tensor, context, expert, data, pipeline.
 enum class Axis { kTensor, kContext, kExpert, kData, kPipeline };
 template <>
 struct EnumNames<Axis> {
@@ -23,11 +23,10 @@ inline constexpr std::array kAxes = {Axis::kTensor, Axis::kContext, Axis::kExper
 inline constexpr std::size_t kAxisCount = kAxes.size();
 static_assert(std::size(EnumNames<Axis>::kNames) == kAxisCount);
 
-/// The axes along which ranks are laid out, innermost first. Expert parallelism takes its ranks from those of dp and
-/// cp.
+/// The axes along which ranks are arranged, innermost first. Expert-parallel ranks are taken from those of dp and cp.
 inline constexpr std::array kGridAxes = {Axis::kTensor, Axis::kContext, Axis::kData, Axis::kPipeline};
 
-/// One value for each axis, by its name where one is meant, by `axis` where all are.
+/// One value per axis, accessible by the axis's name or by `axis` in loops.
 template <class Value>
 struct ByAxis {
   Value tp{};
@@ -40,8 +39,8 @@ struct ByAxis {
   constexpr const Value& operator[](Axis axis) const { return of(*this, axis); }
 
  private:
-  // No table of pointers to members: GCC 12 folds those of values of one size into each other, and then takes the
-  // offsets of a third.
+  // A table of pointers to members is avoided: GCC 12 merges the tables of equally sized value types and then uses the
+  // wrong offsets.
   template <class Self>
   static constexpr auto& of(Self& self, Axis axis) {
     switch (axis) {
@@ -60,7 +59,7 @@ struct ByAxis {
   }
 };
 
-/// The ranks along each axis.
+/// Number of ranks along each axis.
 struct AxisSizes : ByAxis<int> {
   constexpr AxisSizes() {
     for (const Axis axis : kAxes) (*this)[axis] = 1;
@@ -75,30 +74,30 @@ struct AxisSizes : ByAxis<int> {
 
 /// How replicas keep their weights equal.
 enum class DataParallel {
-  kDdp,           ///< each rank holds everything the ZeRO stage leaves it; gradients travel in buckets
+  kDdp,           ///< each rank holds whatever the ZeRO stage does not shard; gradients are reduced in buckets
   kFsdp,          ///< weights, gradients and optimizer state sharded over all replicas, gathered layer by layer
-  kHsdp,          ///< likewise inside groups of `shards` ranks, replicated over the groups
-  kDataParallel,  ///< torch.nn.DataParallel: one process, everything passes through its first GPU
-  kPs,            ///< parameter servers: on the spare hosts, or beside the workers without any
-  kByteps,        ///< BytePS: servers on spare hosts and beside the workers, with optimal shares
+  kHsdp,          ///< as fsdp within groups of `shards` ranks, replicated across groups
+  kDataParallel,  ///< torch.nn.DataParallel: one process; all traffic passes through its first GPU
+  kPs,            ///< parameter servers: on the spare hosts, or on the workers if there are none
+  kByteps,        ///< BytePS: servers on spare hosts and workers, with optimal shares
 };
 template <>
 struct EnumNames<DataParallel> {
   static constexpr std::string_view kNames[] = {"ddp", "fsdp", "hsdp", "dataparallel", "ps", "byteps"};
 };
 
-/// How tensor-parallel ranks are arranged: a line, q x q, q x q x d, q x q x q.
+/// Arrangement of tensor-parallel ranks: a line, q x q, q x q x d, q x q x q.
 enum class TensorParallel { k1d, k2d, k25d, k3d };
 template <>
 struct EnumNames<TensorParallel> {
   static constexpr std::string_view kNames[] = {"1d", "2d", "2.5d", "3d"};
 };
 
-/// How ranks that share a sequence bring every query to every key. Ring: keys and values travel round the ranks (Liu et
-/// al. 2310.01889). Ulysses: all-to-alls hand each rank whole sequences of some heads and back (2309.14509). Allgather:
-/// each rank gathers the keys and values of all before it attends (Llama 3, 2407.21783 §3.3.2).
-/// Hierarchical: all-to-alls among `context_inner` neighbours, a ring over such groups (Megatron Core's a2a+p2p; USP,
-/// Fang & Zhao 2405.07719).
+/// How ranks that share a sequence let every query attend to every key. Ring: keys and values circulate among the ranks
+/// (Liu et al. 2310.01889). Ulysses: all-to-alls give each rank whole sequences of some heads, and back (2309.14509).
+/// Allgather: each rank gathers all keys and values before attention (Llama 3, 2407.21783 §3.3.2). Hierarchical:
+/// all-to-alls among `context_inner` neighbours, and a ring over such groups (Megatron Core's a2a+p2p; USP, Fang & Zhao
+/// 2405.07719).
 enum class ContextParallel { kRing, kUlysses, kAllGather, kHierarchical };
 template <>
 struct EnumNames<ContextParallel> {
@@ -111,19 +110,20 @@ struct EnumNames<Offload> {
   static constexpr std::string_view kNames[] = {"none", "optimizer", "activations", "all"};
 };
 
-/// What is sent instead of the gradients.
+/// Gradient compression.
 struct Compression {
   enum class Kind { kNone, kQuantized, kTopK, kPowerSgd };
   Kind kind = Kind::kNone;
   int bits = 0;           ///< kQuantized: 8 or 4
-  double fraction = 0.0;  ///< kTopK: share of the elements that is sent
+  double fraction = 0.0;  ///< kTopK: fraction of the elements that is sent
   int rank = 0;           ///< kPowerSgd
 
   std::string text() const;  ///< as in a job file: none, 8bit, 4bit, topk:0.01, powersgd:4
 };
 
-/// The arrangement of tensor-parallel ranks beyond 1d. Tokens are cut in `token_parts`, feature dimensions of
-/// activations in q; both cut activations, token_parts · q = tp. Weights of linears are cut in `weight_parts`.
+/// Arrangement of tensor-parallel ranks beyond 1d. Tokens are split into `token_parts` and feature dimensions of
+/// activations into q, so activations are split into token_parts · q = tp. Weights of linears are split into
+/// `weight_parts`.
 struct TensorGrid {
   int q = 1;
   int depth = 1;
@@ -133,19 +133,19 @@ struct TensorGrid {
   int ranks() const { return token_parts * q; }
 };
 
-/// The grid of `ranks` ranks; q = 0 when they do not fill one. `depth` is used by 2.5d only.
+/// The grid of `ranks` ranks; q = 0 if they do not fill one. Only 2.5d uses `depth`.
 TensorGrid tensor_grid(TensorParallel form, int ranks, int depth);
-/// The rank counts up to `most` that fill a grid.
+/// Numbers of ranks, up to `most`, that fill a grid.
 std::vector<int> tensor_grid_sizes(TensorParallel form, int depth, int most);
 
-/// How layers are spread over stages when nobody lists them.
+/// How layers are distributed over stages if they are not listed explicitly.
 enum class StageSplit { kUniform, kBalanced };
 template <>
 struct EnumNames<StageSplit> {
   static constexpr std::string_view kNames[] = {"uniform", "balanced"};
 };
 
-/// What a ZeRO stage shards beside all that the stages before it do.
+/// ZeRO stages that shard these states, in addition to those of the lower stages.
 inline constexpr int kShardsOptimizer = 1;
 inline constexpr int kShardsGradients = 2;
 inline constexpr int kShardsWeights = 3;
@@ -156,83 +156,83 @@ struct EnumNames<Recompute> {
   static constexpr std::string_view kNames[] = {"none", "selective", "full"};
 };
 
-/// What of a block selective recomputation redoes, by the names and the extent of Megatron Core's --recompute-modules
-/// (its transformer_config.py): the attention between its projections; the norms before attention and MLP, whose
-/// outputs are dropped; the MLP of a dense block; router, dispatch, experts and combination; the experts' activation,
-/// whose output is dropped; the shared experts; latent attention's up projections.
+/// Parts of a block that selective recomputation may repeat, named and defined as in Megatron Core's
+/// --recompute-modules (its transformer_config.py): attention between its projections; the norms before attention and
+/// MLP, whose outputs are dropped; the MLP of a dense block; router, dispatch, experts and combination; the experts'
+/// activation function, whose output is dropped; the shared experts; the up projections of latent attention.
 enum class RecomputeModule { kCoreAttention, kLayernorm, kMlp, kMoe, kMoeActivation, kSharedExperts, kLatentUp };
 template <>
 struct EnumNames<RecomputeModule> {
   static constexpr std::string_view kNames[] = {"core_attn", "layernorm",      "mlp",        "moe",
                                                 "moe_act",   "shared_experts", "mla_up_proj"};
 };
-/// A bit for each.
+/// One bit per module.
 using RecomputeModules = std::bitset<std::size(EnumNames<RecomputeModule>::kNames)>;
 inline RecomputeModules bit_of(RecomputeModule module) {
   return RecomputeModules{1ULL << static_cast<unsigned>(module)};
 }
-/// The names of those in it.
+/// Names of the modules that are set.
 std::vector<std::string_view> names_in(const RecomputeModules& modules);
 
-/// How the model and the batch are spread over the devices.
+/// How the model and the batch are distributed over the devices.
 struct Layout : AxisSizes {
-  std::optional<int> vpp;  ///< stages per pipeline rank; the schedule's default when absent
-  /// Tensor-parallel ranks of an expert, tp when absent. Where it is another number, expert ranks are folded over those
-  /// of tp, cp and dp together: etp neighbours share an expert, ep such groups hold all (Megatron Core's parallel
-  /// folding, 2504.14960).
+  std::optional<int> vpp;  ///< stages per pipeline rank; absent: the schedule's default
+  /// Tensor-parallel ranks of an expert; absent: tp. If it differs from tp, expert ranks are folded over the ranks of
+  /// tp, cp and dp together: etp neighbours share an expert, and ep such groups hold all experts (Megatron Core's
+  /// parallel folding, 2504.14960).
   std::optional<int> etp;
   ContextParallel context_parallel = ContextParallel::kRing;
-  std::optional<int> context_inner;  ///< of hierarchical context parallelism: neighbours that exchange heads
-  /// Context-parallel ranks of a ring and those that gather hold an early and a late part of each sequence, so that
-  /// causal attention leaves all with as much work; false: parts in order.
+  std::optional<int> context_inner;  ///< for hierarchical context parallelism: neighbours that exchange heads
+  /// Context-parallel ranks (ring and allgather) hold an early and a late part of each sequence, which balances causal
+  /// attention; false: consecutive parts in order.
   bool zigzag = true;
   bool sequence_parallel = false;
   int micro_batch_size = 1;
   int global_batch_size = 1;
-  std::string schedule;      ///< as written: name, name:V, file:PATH; empty for the default
-  std::string schedule_csv;  ///< rows of the schedule file:NAME, in place of the file's; empty: the file is read
-  std::string chains;        ///< "0-3,4-7", of a bidirectional schedule in a file; empty: one chain
+  std::string schedule;  ///< as written: name, name:V, file:PATH; empty: default
+  std::string
+      schedule_csv;    ///< rows of the schedule file:NAME, used instead of reading the file; empty: the file is read
+  std::string chains;  ///< "0-3,4-7", for a bidirectional schedule given as a file; empty: one chain
   std::optional<int> group_size;
   std::optional<int> accumulation;
-  std::optional<int> memory_limit;        ///< microbatches' activations that a rank may hold, where a schedule searches
-  std::optional<int> slices;              ///< token slices per microbatch, where a schedule cuts sequences
-  std::vector<int> stage_layers;          ///< empty: as stage_split says
-  std::optional<StageSplit> stage_split;  ///< uniform for transformers, balanced for layer profiles when absent
+  std::optional<int> memory_limit;  ///< microbatches whose activations a rank may hold, for schedules found by search
+  std::optional<int> slices;        ///< token slices per microbatch, for schedules that split sequences
+  std::vector<int> stage_layers;    ///< empty: as specified by stage_split
+  std::optional<StageSplit> stage_split;  ///< absent: uniform for transformers, balanced for layer profiles
   Recompute recompute = Recompute::kNone;
   /// With full recomputation: each tensor-parallel rank keeps 1/tp of a block's input and gathers it again (2104.04473,
   /// section 3.5; ZeRO-R, 1910.02054 §6.1).
   bool partition_checkpoints = false;
-  /// Of full recomputation: the first so many layers of each stage (of each chunk) alone, as Megatron's method block.
+  /// Full recomputation only of the first N layers of each stage (or chunk), as Megatron's method "block".
   std::optional<int> recompute_layers;
-  /// The same in another choice: every so many-th layer, of a stage's L layers L/N of them (torchtitan's
-  /// selective_ac_option N).
+  /// Full recomputation only of every N-th layer, L/N of a stage's L layers (torchtitan's selective_ac_option N).
   std::optional<int> recompute_every;
-  /// Of selective recomputation, in place of what the stack redoes.
+  /// For selective recomputation; overrides the stack's choice.
   std::optional<RecomputeModules> recompute_modules;
-  int zero = 0;  ///< 0 replicated, 1 optimizer state sharded over dp·cp, 2 gradients too, 3 weights too
+  int zero = 0;  ///< 0: replicated, 1: optimizer state sharded over dp·cp, 2: gradients too, 3: weights too
   DataParallel data_parallel = DataParallel::kDdp;
-  std::optional<int> bucket_mb;       ///< MiB of a gradient bucket; absent: 25, and 1 for the first, as PyTorch does
+  std::optional<int> bucket_mb;       ///< MiB per gradient bucket; absent: 25, but 1 for the first, as in PyTorch
   bool reshard_after_forward = true;  ///< fsdp, hsdp: weights are gathered again for the backward pass
-  int shards = 1;                     ///< hsdp: ranks that share one copy of the model
-  int spare_hosts = 0;                ///< ps, byteps: hosts without GPUs that hold parameters
+  int shards = 1;                     ///< hsdp: ranks over which one copy of the model is sharded
+  int spare_hosts = 0;                ///< ps, byteps: hosts without GPUs that serve parameters
   Compression compression;
   Offload offload = Offload::kNone;
   TensorParallel tensor_parallel = TensorParallel::k1d;
-  int tensor_depth = 1;                                      ///< 2.5d: d of tp = q²·d
+  int tensor_depth = 1;                                      ///< 2.5d: depth d in tp = q²·d
   std::array<Axis, kGridAxes.size()> placement = kGridAxes;  ///< innermost first
 
   int ranks() const;
-  /// m, the microbatches each pipeline runs per step.
+  /// m, the number of microbatches each pipeline runs per step.
   int microbatches() const { return global_batch_size / (dp * micro_batch_size); }
   /// Context-parallel ranks hold the same weights, so gradients are summed over dp·cp ranks.
   int replicas() const { return dp * cp; }
-  /// Of a stage's layers, those that full recomputation does again.
+  /// Number of a stage's layers that full recomputation repeats.
   int recomputed(int layers) const;
-  /// Context-parallel ranks that hold whole sequences of some heads while they attend.
+  /// Context-parallel ranks that hold whole sequences of some heads during attention.
   int ulysses_ranks() const;
   int expert_tensor_ranks() const { return etp.value_or(tp); }
   bool folds_experts() const { return expert_tensor_ranks() != tp; }
-  /// In how many parts the replicas cut each of the model's states.
+  /// Number of parts into which the replicas split each of the model's states.
   int weight_shards() const;
   int gradient_shards() const;
   int optimizer_shards() const;
@@ -240,11 +240,12 @@ struct Layout : AxisSizes {
   bool offloads_activations() const { return offload == Offload::kActivations || offload == Offload::kAll; }
 };
 
-/// "none", "selective (layernorm, mlp)", "full (5 layers a stage)".
+/// "none", "selective (layernorm, mlp)", "full (5 layers per stage)".
 std::string recompute_text(const Layout& layout);
 
-/// Transformer layers of each of `stages` stages: as even as possible. What is left over goes to the stages after the
-/// first, one each, and to the last stage last of all: the first holds the most activations, the last the head.
+/// Number of transformer layers in each of `stages` stages, as even as possible. Remaining layers go to the stages
+/// after the first, one each, then to the first, and to the last stage last: the first holds the most activations, the
+/// last the head.
 std::vector<int> even_stage_layers(int layers, int stages);
 
 }  // namespace flopcast
