@@ -24,7 +24,7 @@ Complaint complaint_about(const std::exception& error);
 void complain(const std::string& text);
 
 /// Runs a command and converts exceptions into an error message on the error stream and an exit code; 0: success. Of
-/// several processes that read the same arguments, only one sets `tells` and reports input errors.
+/// several processes that read the same arguments, only one reports input errors: the one with the Boolean set.
 int exit_code_of(const std::function<int()>& command, bool tells, const Streams& streams);
 
 /// A process as the system lists it. Process numbers are reused; a number together with its start time is unique.
@@ -46,7 +46,7 @@ ProcessName name_of_process(pid_t process);
 std::vector<pid_t> descendants_of(pid_t process);
 /// True if the system lists them (CONFIG_PROC_CHILDREN of Linux).
 bool lists_descendants();
-/// Those of the processes that run a program of that name (at most 15 letters).
+/// Selects the processes that run a program of that name (at most 15 letters).
 std::vector<pid_t> with_program(const std::string& name, const std::vector<pid_t>& processes);
 /// True if all of the processes are stopped; false for an empty list.
 bool are_stopped(const std::vector<pid_t>& processes);

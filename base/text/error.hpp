@@ -7,7 +7,7 @@
 
 namespace flopcast {
 
-/// What is wrong, where, and how to fix it. Every error caused by user input carries one.
+/// Description of an error: the problem, its location and how to fix it. Every error caused by user input carries one.
 struct Diagnostic {
   std::string field;    ///< dotted path or flag, e.g. "layout.tp"
   std::string problem;  ///< one sentence that includes the offending value
@@ -31,7 +31,7 @@ class ConfigError : public std::runtime_error {
   Diagnostic diagnostic_;
 };
 
-/// A valid question whose answer is no: exit code 3.
+/// A valid question with a negative answer: exit code 3.
 class NegativeAnswer : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

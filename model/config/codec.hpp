@@ -24,8 +24,8 @@ namespace flopcast {
 /// JSON type of a key. A quantity is a string with a unit, or a bare number for dimensions without units.
 enum class FieldKind { kWhole, kNumber, kBoolean, kText, kWholeList, kChoice, kQuantity, kObject, kList };
 
-/// Who decides a layout key when layouts are searched: the job (kGiven); the planner unless the job fixes it (kChosen);
-/// or the job, but only for layouts that support it (kPossible).
+/// Source of a layout key's value when layouts are searched: the job (kGiven); the planner unless the job fixes it
+/// (kChosen); or the job, but only for layouts that support it (kPossible).
 enum class Planning { kGiven, kChosen, kPossible };
 
 struct FieldInfo;

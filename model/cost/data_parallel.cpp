@@ -165,7 +165,7 @@ void add_replica_passes(const PricingContext& pricing, int stage, const std::vec
 
 namespace {
 
-// What a pipeline rank holds of the trained model, over all its stages.
+// A pipeline rank's part of the trained model, summed over its stages.
 struct Holdings {
   double parameters = 0.0;
   double experts = 0.0;

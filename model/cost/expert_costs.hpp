@@ -60,8 +60,7 @@ struct PairedLayers {
 };
 PairedLayers paired_layers(const ExpertLayer& layer, int layers);
 
-/// What overlaps with the expert exchanges of a job: training.overlap.experts, or else the mode its schedule is
-/// designed for.
+/// Overlap mode of a job's expert exchanges: training.overlap.experts, or else the mode its schedule is designed for.
 ExpertOverlap overlap_of_experts(const Job& job);
 
 /// add_host_floor for a layer with experts; also sets pair_saved and pair_hidden, the gain of running its passes as a

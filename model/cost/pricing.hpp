@@ -11,7 +11,7 @@
 
 namespace flopcast {
 
-/// What all parts of the pricing need. Holds references to the job and the map.
+/// Data needed by all parts of the pricing. Holds references to the job and the map.
 class PricingContext {
  public:
   PricingContext(const Job& job, const StageMap& map);

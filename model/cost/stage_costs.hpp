@@ -349,8 +349,8 @@ StageCosts price_memory(const Job& job, SharedPrices& shared);
 /// a job without fine-tuning.
 Seconds least_pass_time(const Job& job, SharedPrices& shared);
 
-/// Whether causal attention counts with its full or half its FLOPs. Both are called MFU: PaLM 2204.02311 and Megatron
-/// count it in full, FlashAttention-2 2307.08691 and PyTorch's counters by half.
+/// Counting of causal attention: with all or half of its FLOPs. Both are called MFU: PaLM 2204.02311 and Megatron count
+/// it in full, FlashAttention-2 2307.08691 and PyTorch's counters by half.
 enum class AttentionFlops { kFull, kCausal };
 
 /// FLOPs of one step over all ranks as counted for MFU: GEMMs once forward and twice backward, attention in full unless

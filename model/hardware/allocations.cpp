@@ -82,8 +82,7 @@ std::vector<int> packed(const std::vector<int>& free, std::size_t count, std::si
   for (; next != units.end() && taken.size() + next->size() < count; ++next) {
     taken.insert(taken.end(), next->begin(), next->end());
   }
-  // Of the units that have room for the rest, takes the one where it spans the fewest switches, and the smallest of
-  // these.
+  // Takes the remainder from the unit with enough room where it spans the fewest switches, and the smallest such unit.
   const std::size_t left = count - taken.size();
   std::vector<int> rest;
   std::pair least(free.size() + 1, free.size());

@@ -78,7 +78,7 @@ struct Device {
   FlopsPerSecond peak_fp4;      ///< dense, GEMMs of 4-bit operands with block scales; zero if unsupported
   /// Fraction of the peak that the best GEMM tile sustains inside a training step, including clocks and power.
   double gemm_efficiency = 0.0;
-  /// By Precision, where measured separately; zero: gemm_efficiency.
+  /// Indexed by Precision, where measured separately; zero: gemm_efficiency.
   std::array<double, kPrecisionCount> gemm_efficiency_by_precision = {};
   double gemm_efficiency_fp4 = 0.0;  ///< fraction of peak_fp4; zero: as in 8 bits
   /// Fraction of the memory bandwidth that element-wise kernels reach, counting only bytes they must read and write.

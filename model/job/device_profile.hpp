@@ -99,7 +99,7 @@ nlohmann::ordered_json run_fit_json(const RunFit& fit);
 /// True if the profile contains anything besides messages: figures of links, device or software.
 bool tells_figures(const DeviceProfile& profile);
 
-/// What the profile changes in the cluster, for job.assumptions.
+/// The profile's changes to the cluster, as sentences for job.assumptions.
 std::vector<std::string> profile_assumptions(const DeviceProfile& profile, const Cluster& cluster);
 
 /// The key "links" of `owner`: pairs of devices of a node, {one, other, links}.

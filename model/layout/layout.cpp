@@ -93,7 +93,7 @@ std::string recompute_text(const Layout& layout) {
   if (layout.recompute_layers) {
     text += fmt::format(" ({} layer{} per stage)", *layout.recompute_layers, *layout.recompute_layers == 1 ? "" : "s");
   }
-  if (layout.recompute_every) text += fmt::format(" (every {}th layer)", *layout.recompute_every);
+  if (layout.recompute_every) text += fmt::format(" (1 in {} layers)", *layout.recompute_every);
   if (!layout.recompute_modules) return text;
   return text + fmt::format(" ({})", fmt::join(names_in(*layout.recompute_modules), ", "));
 }

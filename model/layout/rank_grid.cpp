@@ -27,8 +27,8 @@ std::vector<int> RankGrid::group_of(int rank, Axis axis) const {
   return members;
 }
 
-// On even nodes, how a group lies depends on where its first rank lies in its node: of starts that lie alike only the
-// first is visited.
+// On even nodes, a group's placement depends only on the position of its first rank within its node; of starts with
+// equal positions, only the first is visited.
 template <class Visit>
 void RankGrid::visit_starts(const std::vector<int>& starts, const std::vector<Axis>& others, const Cluster& cluster,
                             Visit visit) const {
@@ -47,7 +47,7 @@ void RankGrid::visit_starts(const std::vector<int>& starts, const std::vector<Ax
         seen[place] = any_new = true;
         more.push_back(start);
       }
-      // Equal steps through the places of a node: one that finds none new is followed by none that does.
+      // Positions advance in equal steps modulo the node size: after one that finds nothing new, none does.
       if (!any_new) break;
     }
     firsts = std::move(more);
@@ -57,13 +57,13 @@ void RankGrid::visit_starts(const std::vector<int>& starts, const std::vector<Ax
 
 namespace {
 
-// Over how many nodes a group spreads, and how many of its ranks are on its fullest node.
+// Number of nodes that a group spans, and of its ranks on the fullest node.
 struct Spread {
   int nodes = 0;
   int fullest = 0;
 };
 
-// Ranks in equal steps that divide a node, or each on a node of its own.
+// For ranks in equal steps that divide a node, or with each rank on a different node.
 Spread spread_of_steps(int first, int step, int ranks, int node) {
   if (step >= node) return {ranks, 1};
   const int on_first = std::min(ranks, (node - first % node + step - 1) / step);
@@ -72,7 +72,7 @@ Spread spread_of_steps(int first, int step, int ranks, int node) {
   return {1 + (later + on_node - 1) / on_node, std::max(on_first, std::min(later, on_node))};
 }
 
-// The nodes of ranks in order.
+// Counts the nodes of ranks given in ascending order.
 class SpreadCount {
  public:
   void add(int node) {
@@ -96,8 +96,8 @@ GroupPlacement RankGrid::placed(const Members& members, int nodes, int fullest, 
   return {members.ranks, nodes, fullest, std::max(1, ranks_on_node / fullest)};
 }
 
-// The first ranks of groups in equal steps are less than a step away from multiples of a group's span: where spans fill
-// nodes, or nodes spans, all groups lie alike.
+// The first ranks of groups in equal steps are less than a step away from multiples of a group's span: if spans fill
+// nodes, or nodes fill spans, all groups have the same placement.
 std::optional<GroupPlacement> RankGrid::placement_of_alike(const Members& members, const Cluster& cluster) const {
   const int step = members.step;
   const int node = cluster.devices_per_node;
@@ -218,7 +218,8 @@ RankGrid::Members RankGrid::space_members(int ranks, int every) const {
   return members;
 }
 
-// Groups of so many ranks, each an `every`-th, of which the first lie in the first `every` of each `group` positions.
+// Groups of `ranks` ranks, taking every `every`-th rank; their first ranks are the first `every` of each `group`
+// positions.
 GroupPlacement RankGrid::folded(int ranks, int every, int group, const Cluster& cluster) const {
   const Members members = space_members(ranks, every);
   if (const auto placement = placement_of_alike(members, cluster)) return *placement;

@@ -19,7 +19,8 @@ void check(const std::vector<double>& costs, int parts) {
   if (costs.empty()) throw ConfigError({"costs", "there is nothing to split", "", "give at least one cost"});
   for (std::size_t index = 0; index < costs.size(); ++index) {
     if (std::isfinite(costs[index]) && costs[index] >= 0) continue;
-    throw ConfigError({"costs", fmt::format("entry {} is {}", index + 1, costs[index]), "", "costs are 0 or more"});
+    throw ConfigError(
+        {"costs", fmt::format("entry {} is {}", index + 1, costs[index]), "", "expected costs of at least 0"});
   }
   const std::string valid = fmt::format("valid: 1 to {}", costs.size());
   if (parts < 1) throw ConfigError({"stages", fmt::format("{} stages", parts), "", valid});
@@ -40,7 +41,7 @@ class Search {
 
  private:
   double sum(std::size_t begin, std::size_t end) const { return prefix_[end] - prefix_[begin]; }
-  // The furthest end of a part from `begin` that costs no more than the limit.
+  // The furthest end of a part from `begin` whose cost does not exceed the limit.
   std::size_t reach(std::size_t begin, double limit) const {
     std::size_t low = begin;
     std::size_t high = prefix_.size() - 1;
@@ -67,8 +68,8 @@ class Search {
   std::vector<double> prefix_;
 };
 
-// Either the part at hand is the dearest: then it ends at the first place where its own cost is limit enough for the
-// rest. Or it is not, and may reach as far as just before that place.
+// Either the current part is the most expensive one: then it ends at the first position where its cost is a sufficient
+// limit for the remaining parts. Otherwise it may extend to just before that position.
 double Search::cheapest_bottleneck(int parts) const {
   const std::size_t count = prefix_.size() - 1;
   double best = sum(0, count);
@@ -90,7 +91,8 @@ double Search::cheapest_bottleneck(int parts) const {
   return std::min(best, sum(begin, count));
 }
 
-// A layer is left for every part to come: that costs nothing, for the parts before only get cheaper.
+// Leaves one layer for every remaining part. This never raises the maximum, because it only makes earlier parts
+// cheaper.
 std::vector<int> Search::fill(int parts, double limit) const {
   const std::size_t count = prefix_.size() - 1;
   std::vector<int> sizes;
@@ -127,7 +129,7 @@ std::vector<double> part_costs(const std::vector<double>& costs, const std::vect
 
 namespace {
 
-constexpr double kSame = 1e-9;  // sums of doubles in another order
+constexpr double kSame = 1e-9;  // tolerance for sums of doubles in different order
 
 bool less(double a, double b) {
   return a < b * (1.0 - kSame);
@@ -140,7 +142,7 @@ std::vector<double> stage_times(const Job& job, const StageMap& map, int layers_
   return times;
 }
 
-// All layers of one kind, and nothing behind them that is priced like one.
+// A job in which all layers are of one kind, without MTP modules, which are priced like layers.
 Job of_kind(Job job, bool experts) {
   job.model.mtp_layers = 0;
   if (!job.model.experts) return job;
@@ -153,8 +155,8 @@ int rank_count(const SplitCosts& costs) {
   return *std::max_element(costs.rank_of_stage.begin(), costs.rank_of_stage.end()) + 1;
 }
 
-// The exact split where every rank has one stage, stage by stage: `reach[layers]` is what the stages so far cost when
-// they hold that many layers.
+// The exact split for one stage per rank, by dynamic programming over stages; a row holds the cost of the stages so far
+// by the number of layers they hold.
 class OneStageARank {
  public:
   OneStageARank(const SplitCosts& costs, std::size_t layers) : costs_(costs), layers_(layers) {
@@ -164,7 +166,7 @@ class OneStageARank {
     }
   }
 
-  // Searches only splits whose dearest stage costs at most that of `start`.
+  // Considers only splits whose most expensive stage costs at most that of `start`.
   std::vector<int> solve(const std::vector<int>& start) const {
     const auto larger = [](double a, double b) { return std::max(a, b); };
     const auto linear = [](double time) { return time; };
@@ -177,7 +179,7 @@ class OneStageARank {
     for (std::size_t stage = prefix_.size(); stage-- > 0;) {
       std::size_t chosen = end;
       double least = std::numeric_limits<double>::infinity();
-      // Late stages take what ties leave: begin from the smallest beginning.
+      // Starting with the smallest `begin`, ties give the layers to late stages.
       for (std::size_t begin = 0; begin <= end; ++begin) {
         const double time = stage_time(stage, begin, end);
         if (time > busiest) continue;
@@ -208,7 +210,8 @@ class OneStageARank {
     return costs_.fixed[stage] + prefix_[stage][end] - prefix_[stage][begin];
   }
 
-  // By stage, the fewest layers that the stages before it must hold so that neither it nor a later one exceeds `limit`.
+  // For each stage, the fewest layers that the stages before it must hold so that neither it nor a later stage exceeds
+  // `limit`.
   std::vector<std::size_t> least_begins(double limit) const {
     std::vector<std::size_t> least(prefix_.size() + 1, layers_);
     for (std::size_t stage = prefix_.size(); stage-- > 0;) {
@@ -220,7 +223,7 @@ class OneStageARank {
     return least;
   }
 
-  // Row s: the least cost of the first s stages, by the layers they hold, without any stage above `limit`.
+  // Row s: the least cost of the first s stages by the number of layers they hold, with no stage above `limit`.
   template <class Cost, class Join>
   std::vector<std::vector<double>> recurrence(double limit, Cost cost, Join join) const {
     constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -245,7 +248,7 @@ class OneStageARank {
   std::vector<std::vector<double>> prefix_;
 };
 
-// One layer less in one stage and one more in another, as long as some such move is better; the best move first.
+// Moves one layer from one stage to another as long as that improves the split, best move first.
 std::vector<int> improve(const SplitCosts& costs, std::vector<int> counts) {
   SplitQuality quality = quality_of(costs, counts);
   while (true) {
@@ -337,10 +340,11 @@ std::vector<int> balanced_split(const SplitCosts& costs, const std::vector<int>&
 std::vector<int> split_by_parameters(const Transformer& model, int stages) {
   if (stages == 1) return {model.layers};
   const double products = 4.0 * model.attention_width() + (model.gated_mlp ? 3.0 : 2.0) * model.ffn;
-  const double head = model.vocab / products;  // in layers
+  const double head = model.vocab / products;  // in units of layers
   const int others = stages - 1;
   int best = 0;
-  std::pair<double, double> best_quality(std::numeric_limits<double>::infinity(), 0.0);  // dearest stage, squares
+  std::pair<double, double> best_quality(std::numeric_limits<double>::infinity(),
+                                         0.0);  // most expensive stage, sum of squares
   for (int last = 0; last <= model.layers; ++last) {
     const int low = (model.layers - last) / others;
     const int higher = (model.layers - last) % others;

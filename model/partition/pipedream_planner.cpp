@@ -44,9 +44,9 @@ class Enumerator {
   }
 
   const LayerGraph& graph_;
-  std::vector<std::size_t> kept_;                     // in the row's order
-  std::vector<std::vector<std::size_t>> successors_;  // among kept layers
-  std::vector<Bits> needs_;                           // a layer and all that comes before it
+  std::vector<std::size_t> kept_;                     // in row order
+  std::vector<std::vector<std::size_t>> successors_;  // only kept layers
+  std::vector<Bits> needs_;                           // for each layer, itself and everything before it
   std::size_t first_ = 0;
 };
 
@@ -71,7 +71,7 @@ Enumerator::Enumerator(const LayerGraph& graph) : graph_(graph), successors_(gra
       preceded[next] = true;
     }
   }
-  if (kept_.empty()) throw ConfigError({"graph", "no layers beside inputs", "", ""});
+  if (kept_.empty()) throw ConfigError({"graph", "the graph has no layers other than inputs", "", ""});
   first_ = 0;
   while (!keep[first_] || preceded[first_]) ++first_;
 }
@@ -158,7 +158,7 @@ CutStates Enumerator::enumerate(std::size_t most_states) const {
   }
   std::vector<std::size_t> order(states.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  // By time, for the planner's search; a larger set of equal time comes later.
+  // Sorted by time for the planner's search; among equal times, larger sets come later.
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     if (states[a].time != states[b].time) return states[a].time < states[b].time;
     if (sizes[a] != sizes[b]) return sizes[a] < sizes[b];
@@ -185,7 +185,7 @@ namespace {
 
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
-// Layers from just behind state `begin` - 1 up to and with state `end`. begin 0: from the model's first layer.
+// Layers after state `begin` - 1, up to and including state `end`. begin 0: from the model's first layer.
 struct Range {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -195,7 +195,7 @@ struct Choice {
   bool undivided = false;
   std::size_t cut = 0;  // the last state before the last stage
   int units = 0;        // of the last stage
-  int all_units = 0;    // fewer than asked for where some stay idle
+  int all_units = 0;    // fewer than requested if some stay idle
 };
 
 class Level {
@@ -203,7 +203,7 @@ class Level {
   Level(const CutStates& cuts, const PlannerOptions& options, const PlannerLevel& level, const Level* below);
 
   void solve_all();
-  /// The recurrence for everything that begins at `begin`; what is asked below is about that beginning.
+  /// Solves the recurrence for all ranges that begin at `begin`; the functions below refer to this beginning.
   void solve(std::size_t begin);
   double best(std::size_t end, int units) const { return table_[cell(end, units)]; }
   Choice choice(std::size_t end, int units) const;
@@ -233,7 +233,7 @@ class Level {
   std::vector<double> time_;
   std::vector<bool> within_;
   std::vector<double> table_;  // by units and end, for the current beginning
-  std::vector<double> all_;    // with all units: by begin and end
+  std::vector<double> all_;    // with all units, by begin and end
   std::size_t begin_ = 0;
 };
 
@@ -306,8 +306,8 @@ double Level::through_cut(std::size_t cut, std::size_t end, int all_units, int u
   return std::max({best(cut, all_units - units), last_stage(last, units), transfers(cut, end, units)});
 }
 
-// Cuts from the one that balances both sides outwards, as long as the time on the growing side, evenly over its
-// workers, is below the limit (which the visitor may lower).
+// Visits cuts outwards from the one that balances both sides, as long as the time on the growing side, divided evenly
+// over its workers, is below the limit (which the visitor may lower).
 template <class Visit>
 void Level::visit_cuts(std::size_t end, int all_units, int units, const double& limit, const Visit& visit) const {
   const double start = time_before(begin_);
@@ -377,27 +377,30 @@ Choice Level::choice(std::size_t end, int all_units) const {
 }
 
 void check(const std::vector<PlannerLevel>& levels, const PlannerOptions& options) {
-  if (levels.empty()) throw ConfigError({"workers", "no level of workers", "", "give at least one"});
+  if (levels.empty()) throw ConfigError({"workers", "no levels of workers are given", "", "give at least one level"});
   double workers = 1.0;
   for (const PlannerLevel& level : levels) {
     if (level.units < 1) {
-      throw ConfigError({"workers", fmt::format("{} is no number of workers", level.units), "", "valid: 1 or more"});
+      throw ConfigError(
+          {"workers", fmt::format("{} is not a valid number of workers", level.units), "", "expected at least 1"});
     }
     if (!(level.bandwidth.value() > 0)) {
-      throw ConfigError({"bandwidth", fmt::format("{} B/s", level.bandwidth.value()), "", "expected more than 0"});
+      throw ConfigError(
+          {"bandwidth", fmt::format("{} B/s is out of range", level.bandwidth.value()), "", "expected more than 0"});
     }
     workers *= level.units;
   }
   constexpr double kMostWorkers = 4096.0;
   if (workers > kMostWorkers) {
-    throw ConfigError({"workers", fmt::format("{:.0f} workers are too many to plan for", workers), "", "at most 4096"});
+    throw ConfigError(
+        {"workers", fmt::format("{:.0f} workers are too many to plan for", workers), "", "expected at most 4096"});
   }
   if (options.activation_compression && !(*options.activation_compression > 0)) {
     throw ConfigError({"activation compression", "the ratio must be more than 0", "", ""});
   }
 }
 
-// The stages of a level's plan, each planned further by the level below.
+// Collects the stages of a level's plan, each refined by the level below.
 void collect(std::vector<Level>& levels, std::size_t index, Range range, int replicas, const CutStates& cuts,
              std::vector<PlannedStage>& stages) {
   Level& level = levels[index];
@@ -406,7 +409,7 @@ void collect(std::vector<Level>& levels, std::size_t index, Range range, int rep
     Range range;
     int units;
   };
-  std::vector<Part> parts;  // last first
+  std::vector<Part> parts;  // in reverse order
   int units = level.units();
   std::size_t end = range.end;
   while (true) {
@@ -454,7 +457,7 @@ std::optional<PipelinePlan> plan_pipeline(const CutStates& cuts, const std::vect
                                           const PlannerOptions& options) {
   check(levels, options);
   std::vector<Level> solvers;
-  solvers.reserve(levels.size());  // a level points at the one below
+  solvers.reserve(levels.size());  // no reallocation, because each level points to the one below
   for (const PlannerLevel& level : levels) {
     if (!solvers.empty()) solvers.back().solve_all();
     solvers.emplace_back(cuts, options, level, solvers.empty() ? nullptr : &solvers.back());

@@ -15,7 +15,7 @@ namespace {
 struct Unit {
   std::string_view name;
   double factor;
-  bool listed = true;  ///< among the units that a complaint names; others are spellings of these
+  bool listed = true;  ///< named in error messages; the others are alternative spellings
 };
 
 constexpr double kKi = 1024.0;
@@ -99,8 +99,8 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// The length of the decimal number that `text` begins with: digits, one point, an exponent. Unlike strtod this knows no
-// hexadecimal, "inf" or "nan", and leaves the E of "1EB" alone.
+// Length of the decimal number at the beginning of `text`: digits, one point, an exponent. Unlike strtod, it accepts no
+// hexadecimal, "inf" or "nan", and does not consume the E of "1EB".
 std::size_t number_length(std::string_view text) {
   const auto digit_at = [text](std::size_t position) {
     return position < text.size() && std::isdigit(static_cast<unsigned char>(text[position])) != 0;
@@ -145,7 +145,7 @@ ParsedQuantity parse_quantity(std::string_view text, Dimension dimension) {
     if (number == 0.0) return {0.0, {}};
     return {std::nullopt, "has no unit"};
   }
-  return {std::nullopt, fmt::format("has the unknown unit \"{}\"", unit_name)};
+  return {std::nullopt, fmt::format("has an unknown unit \"{}\"", unit_name)};
 }
 
 std::string quantity_text(double value, Dimension dimension) {

@@ -9,8 +9,8 @@
 
 namespace flopcast {
 
-/// A number with a dimension. Only operators that make physical sense exist, so that bytes cannot be added to seconds
-/// and a rate cannot be mistaken for an amount. The unit is the SI base of the dimension (s, B, FLOP, B/s, FLOP/s).
+/// A number with a dimension. Only physically meaningful operators exist, so bytes cannot be added to seconds and a
+/// rate cannot be mistaken for an amount. The unit is the SI base unit of the dimension (s, B, FLOP, B/s, FLOP/s).
 template <class Dimension>
 class Quantity {
  public:
@@ -37,7 +37,7 @@ class Quantity {
   friend constexpr Quantity operator*(Quantity a, double factor) { return Quantity(a.value_ * factor); }
   friend constexpr Quantity operator*(double factor, Quantity a) { return Quantity(a.value_ * factor); }
   friend constexpr Quantity operator/(Quantity a, double divisor) { return Quantity(a.value_ / divisor); }
-  /// The ratio of two equal dimensions is a plain number.
+  /// The ratio of two quantities of the same dimension is a plain number.
   friend constexpr double operator/(Quantity a, Quantity b) { return a.value_ / b.value_; }
 
   friend constexpr bool operator==(Quantity a, Quantity b) { return a.value_ == b.value_; }
@@ -82,16 +82,16 @@ enum class Dimension { kBytes, kBandwidth, kTime, kFlopRate, kCount, kMoney, kPo
 /// A quantity written by a user, in SI base units: B, B/s, s, FLOP/s, a plain count, US dollars, W, Hz.
 struct ParsedQuantity {
   std::optional<double> value;
-  std::string problem;  ///< what is wrong, when there is no value: "has no unit", "is not a number", …
+  std::string problem;  ///< error if there is no value: "has no unit", "is not a number", …
 };
 
-/// Reads "80GiB", "450GB/s", "400Gbit/s", "5us", "312TFLOP/s", "1410MHz", "300B" (tokens: K, M, B, T), "2.5".
-/// Bits are divided by eight; GB is 1e9 and GiB is 2^30. A non-zero number without a unit is refused (counts and money
-/// need none), and so are negative, infinite and not-a-number values and anything after the unit.
+/// Parses "80GiB", "450GB/s", "400Gbit/s", "5us", "312TFLOP/s", "1410MHz", "300B" (tokens: K, M, B, T), "2.5". Bits are
+/// divided by eight; GB is 1e9 and GiB is 2^30. Rejects non-zero numbers without a unit (counts and money need none),
+/// negative, infinite and not-a-number values, and any text after the unit.
 ParsedQuantity parse_quantity(std::string_view text, Dimension dimension);
 
-/// The value as text that parse_quantity reads back, bit for bit: in GiB, GB/s, us, TFLOP/s, W or MHz where that is
-/// exact, else in the base unit. For the dimensions that have units.
+/// The value as text that parse_quantity reads back bit for bit: in GiB, GB/s, us, TFLOP/s, W or MHz if that is exact,
+/// otherwise in the base unit. For dimensions that have units.
 std::string quantity_text(double value, Dimension dimension);
 
 /// The units of a dimension, for messages: "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB".

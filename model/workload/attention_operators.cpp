@@ -9,15 +9,15 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kCausalShare = 0.5;  // of the score matrix that a causal kernel visits
+constexpr double kCausalShare = 0.5;  // fraction of the score matrix that a causal kernel visits
 
-constexpr double kUnfusedSoftmaxBytes = 20.0;  // per score, read and written beyond the fused kernel
+constexpr double kUnfusedSoftmaxBytes = 20.0;  // per score, read and written in addition to the fused kernel
 constexpr int kUnfusedSoftmaxKernels = 8;
 
 void append_unfused_core(std::vector<Operator>& operators, const Transformer& model, const Layout& layout,
                          const Training& training, const OperatorShapes& shapes) {
   const double e = shapes.element;
-  // Ulysses hands each rank whole sequences of some heads, a ring some queries of all.
+  // Ulysses gives each rank whole sequences of some heads, a ring some queries of all heads.
   const int head_parts = layout.ulysses_ranks();
   const std::int64_t batch = static_cast<std::int64_t>(
       static_cast<double>(sequences_of(training, layout.micro_batch_size)) * model.heads / (shapes.tp * head_parts));
@@ -62,8 +62,8 @@ void append_unfused_core(std::vector<Operator>& operators, const Transformer& mo
   operators.push_back(product);
 }
 
-// Cut in order, rank r of n in a ring attends to r + 1/2 of n parts of the sequence: the last one, for which all wait,
-// to 2 - 1/n times the mean. Layers with windows are as good as balanced.
+// Without zigzag, rank r of n in a ring attends to r + 1/2 of n parts of the sequence. All wait for the last rank,
+// which attends to 2 - 1/n times the mean. Layers with windows are practically balanced.
 double context_imbalance(const Transformer& model, const Layout& layout) {
   const double ring = static_cast<double>(layout.cp) / layout.ulysses_ranks();
   if (!model.causal || layout.zigzag || ring <= 1.0) return 1.0;
@@ -83,7 +83,7 @@ void append_fused_core(std::vector<Operator>& operators, const Transformer& mode
   attention.backward_kernels = 2;
   const double width = (static_cast<double>(model.attention_width()) + model.key_width() + model.value_width());
   attention.saved = Bytes(shapes.tokens * width / shapes.tp * shapes.element);
-  // The logarithm of each row's softmax sum, which the backward kernel needs to rebuild the scores.
+  // The logarithm of each row's softmax sum, from which the backward kernel rebuilds the scores.
   attention.saved_core = Bytes(shapes.tokens * model.heads / shapes.tp * kFp32Bytes);
   attention.output = Bytes(shapes.tokens * model.value_dim() * model.heads / shapes.tp * shapes.element);
   attention.attention_core = true;
@@ -117,7 +117,7 @@ void append_projections(std::vector<Operator>& operators, const Transformer& mod
     operators.push_back(norms);
   }
   if (model.positions == Positions::kRotary) {
-    // Eager: halves negated and joined, two products, a sum, each written and read.
+    // Eager: halves negated and concatenated, two products, a sum, each written and read.
     const bool fused = stack.fuses(FusedOperator::kRotary);
     Operator rotary = memory_bound("rotary embedding", rotated, (fused ? 2 : 10) * e, (fused ? 2 : 10) * e);
     if (!fused) rotary.forward_kernels = rotary.backward_kernels = 5;
@@ -182,7 +182,7 @@ void append_attention(std::vector<Operator>& operators, const Transformer& model
   } else {
     append_unfused_core(operators, model, layout, training, shapes);
   }
-  // Queries, keys and values, which it saves.
+  // Attention saves queries, keys and values, which this module recomputes.
   for (std::size_t index = core; model.latent && index < operators.size(); ++index) {
     operators[index].dropped_with = bit_of(RecomputeModule::kLatentUp);
   }

@@ -12,11 +12,11 @@ namespace flopcast {
 namespace {
 
 struct ExpertRows {
-  double each = 0.0;    ///< rows of one expert, padding included
-  double filled = 0.0;  ///< of these, rows that hold tokens
+  double each = 0.0;    ///< rows of one expert, including padding
+  double filled = 0.0;  ///< rows of these that hold tokens
 };
 
-// One product a local expert.
+// One GEMM per local expert.
 Operator grouped_linear(std::string_view name, const OperatorShapes& shapes, const ExpertRows& rows, double experts,
                         double inputs, double outputs, const Stack& stack) {
   Operator op = linear_operator(name, shapes, inputs, outputs, 0.0, stack);
@@ -36,10 +36,10 @@ Operator grouped_linear(std::string_view name, const OperatorShapes& shapes, con
   return op;
 }
 
-// Copies of tokens put in the order of the experts that they go to, or back and summed.
+// Copies of tokens sorted by destination expert, or restored to token order and summed.
 struct RoutedRows {
   double sent = 0.0;      ///< elements that a rank sends, before the exchange
-  double received = 0.0;  ///< elements that its experts work on, behind it
+  double received = 0.0;  ///< elements that its experts process, after the exchange
   bool sorted_twice = false;
   int kernels = 2;
 };
@@ -51,12 +51,12 @@ RoutedRows routed_rows(const Layout& layout, const Stack& stack, double sent, do
     rows.sorted_twice = layout.ep > 1 && local_experts > 1.0;
     rows.kernels = kWithCountsAndMasks;
   } else {
-    rows.sent = received;  // copies are made where the experts are
+    rows.sent = received;  // the copies are made on the receiving ranks
   }
   return rows;
 }
 
-// `bytes` an element of the first pass over the rows; the second reads and writes each.
+// `bytes` per element in the first pass over the rows; the second pass reads and writes each element.
 Operator permutation(std::string_view name, const OperatorShapes& shapes, const RoutedRows& rows, double bytes) {
   const double moved = rows.sent * bytes + (rows.sorted_twice ? rows.received * 2 * shapes.element : 0.0);
   Operator op = memory_bound(name, 1.0, moved, moved);
@@ -77,10 +77,10 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   const double e = shapes.element;
   const double capacity = experts.capacity_factor.value_or(1.0);
   const double sharing = layout.expert_tensor_ranks();
-  // Rows that this rank's experts see.
+  // Rows processed by this rank's experts.
   const double routed = shapes.tokens * sharing / layout.tp * experts.top_k * capacity;
   const double here = static_cast<double>(experts.count) / layout.ep;
-  // All ranks wait for the fullest.
+  // All ranks wait for the fullest one.
   const double fullest = experts.fullest_rank(layout.ep);
   const ExpertRows rows = {routed / here * fullest, routed / here * std::min(1.0, 1.0 / capacity)};
   const double columns = experts.ffn / sharing;
@@ -88,7 +88,7 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
 
   operators.push_back(replicated_linear("router", shapes, model.hidden, experts.count, stack));
   if (experts.router_bias) operators.back().parameters += experts.count;
-  constexpr double kScorePasses = 5.0;  // over scores in fp32
+  constexpr double kScorePasses = 5.0;  // over the fp32 scores
   Operator choice = memory_bound("router choice", shapes.sharded_tokens * experts.count, kScorePasses * kFp32Bytes,
                                  kScorePasses * kFp32Bytes);
   choice.forward_kernels = 10;
@@ -117,7 +117,7 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   operators.back().dropped_with = bit_of(RecomputeModule::kMoeActivation);
   quantise(operators.back(), training, false);
   if (model.biases) {
-    // Added once, by whichever rank that shares the expert; all hold it.
+    // Added once, by one of the ranks that share the expert; all of them hold it.
     Operator bias = memory_bound("experts down bias", 0.0, 0.0, 0.0);
     bias.parameters = model.hidden * here;
     bias.of_experts = true;
@@ -126,7 +126,7 @@ void append_experts(std::vector<Operator>& operators, const Transformer& model, 
   }
 
   operators.push_back(permutation("combine permutation", shapes, copies, e + e / experts.top_k));
-  operators.back().saved = Bytes(routed * kFp32Bytes);  // the weights
+  operators.back().saved = Bytes(routed * kFp32Bytes);  // the routing weights
 
   if (experts.shared > 0) {
     const std::size_t first = operators.size();

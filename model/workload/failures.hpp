@@ -10,69 +10,70 @@
 
 namespace flopcast {
 
-/// What a rate counts: a GPU, a node, a link of a node to the network (one a card), a rack, all together.
+/// Unit that a failure rate refers to: a GPU, a node, a node's link to the network (one per card), a rack, the whole
+/// site.
 enum class FailureUnit { kGpu, kNode, kLink, kRack, kSite };
 template <>
 struct EnumNames<FailureUnit> {
   static constexpr std::string_view kNames[] = {"gpu", "node", "link", "rack", "site"};
 };
 
-/// What a failure takes out of service until it is repaired.
+/// Unit that a failure takes out of service until it is repaired.
 enum class TakenOut { kNothing, kNode, kRack, kSite };
 template <>
 struct EnumNames<TakenOut> {
   static constexpr std::string_view kNames[] = {"nothing", "node", "rack", "site"};
 };
 
-/// Something that interrupts a run: a Poisson process of the rate units / mtbf.
+/// A cause of interruptions: a Poisson process with rate units / mtbf.
 struct FailureCause {
   std::string name;
   FailureUnit per = FailureUnit::kGpu;
-  std::optional<Seconds> mtbf;   ///< mean time between two failures of one such unit
-  std::optional<double> events;  ///< instead: so many were seen on Failures::observed
+  std::optional<Seconds> mtbf;   ///< mean time between failures of one such unit
+  std::optional<double> events;  ///< alternative to mtbf: number of events seen on Failures::observed
   std::optional<TakenOut> takes;
   std::optional<Seconds> detection;
   std::optional<Seconds> repair;
-  /// Nothing stops: results are wrong from then on, which is found after `detection`, and the run goes back to a
-  /// checkpoint of before.
+  /// Nothing stops, but results are wrong from then on. This is noticed after `detection`, and the run returns to a
+  /// checkpoint from before.
   bool silent = false;
 
-  /// By itself: the node of a GPU, node or link; a rack; the site.
+  /// Default: the node for causes per GPU, node or link; otherwise the rack or the site.
   TakenOut takes_out() const;
 };
 
-/// The fleet on which causes were counted.
+/// The fleet on which failures were counted.
 struct ObservedFleet {
   std::optional<int> gpus;
   std::optional<int> nodes;
-  std::optional<int> links;  ///< one a GPU where nobody counted them
+  std::optional<int> links;  ///< absent: one per GPU
   std::optional<int> racks;
   std::optional<double> days;
 
-  /// 0 where it is not told.
+  /// 0 if unspecified.
   double units(FailureUnit unit) const;
 };
 
-/// Where a checkpoint stands after a failure of what.
+/// When checkpoints are written, where, and at what cost.
 struct CheckpointPolicy {
-  std::optional<Seconds> interval;  ///< of training between two; absent: the best
-  std::optional<Seconds> cost;      ///< the run stands still for each; absent: from the job
-  std::optional<Seconds> restore;   ///< from a replacement at hand to the next step; absent: restart and what is read
-  /// The state is copied to the hosts' memory, and written from there beside the next steps.
+  std::optional<Seconds> interval;  ///< training time between two; absent: optimal
+  std::optional<Seconds> cost;      ///< time the run stops for each; absent: derived from the job
+  std::optional<Seconds> restore;   ///< from an available replacement to the next step; absent: restart plus reading
+  /// The state is copied to host memory and written from there during the next steps.
   bool asynchronous = false;
-  std::optional<BytesPerSecond> storage_bandwidth;  ///< of all nodes together; absent: kStorageOfNode each
+  std::optional<BytesPerSecond> storage_bandwidth;  ///< of all nodes together; absent: kStorageOfNode per node
   bool in_memory = false;                           ///< a second copy in the memory of peers
   std::optional<Seconds> memory_interval;
   std::optional<Seconds> memory_cost;
   std::optional<Seconds> memory_restore;
 };
-/// 2.3 TB in 40 s from 48 nodes: BLOOM's chronicles (stas00/ml-engineering).
+/// 2.3 TB in 40 s from 48 nodes: the BLOOM chronicles (stas00/ml-engineering).
 inline constexpr BytesPerSecond kStorageOfNode{1.2e9};
 
-/// A run goes on with fewer data-parallel replicas, and takes them in again.
+/// The run continues with fewer data-parallel replicas and readmits repaired ones.
 struct ElasticReplicas {
   int least_dp = 1;
-  Seconds regroup{60.0};  ///< all stand still while the replicas form anew
+  Seconds regroup{60.0};  ///< time all replicas stop while they regroup
 };
 
 /// "0.6 per job month"
@@ -84,21 +85,21 @@ struct EventRate {
 std::optional<EventRate> parse_event_rate(const std::string& text);
 std::string text_of(const EventRate& rate);
 
-/// Phases in which the whole job runs slower: congestion by other jobs, a throttled GPU. They come by chance and last
-/// an exponentially distributed time.
+/// Phases in which the whole job is slower, through congestion by other jobs or a throttled GPU. They occur at random
+/// and have exponentially distributed durations.
 struct SlowPhases {
   EventRate rate;
   Seconds mean;
-  double factor = 1.0;                 ///< of the step time
-  std::optional<Seconds> evict_after;  ///< what is slow for so long is found and replaced
+  double factor = 1.0;                 ///< on the step time
+  std::optional<Seconds> evict_after;  ///< the cause is found and replaced after this time
 };
 
-/// Nodes that compute or send slower for as long as they are part of the run.
+/// Nodes that compute or send more slowly as long as they are part of the run.
 struct SlowNodes {
-  double share = 0.0;                  ///< of all nodes
-  double factor = 1.0;                 ///< of the time of their computation
-  double link_factor = 1.0;            ///< of the time of what passes their cards
-  std::optional<Seconds> evict_after;  ///< a slow node is found and replaced
+  double share = 0.0;                  ///< fraction of all nodes
+  double factor = 1.0;                 ///< on the time of their computation
+  double link_factor = 1.0;            ///< on the transfer time of their cards
+  std::optional<Seconds> evict_after;  ///< a slow node is found and replaced after this time
 };
 
 struct Maintenance {
@@ -106,18 +107,18 @@ struct Maintenance {
   Seconds lasts;
 };
 
-/// What a run of months meets and what is done about it: the section `failures` of a job.
+/// Failures during a run of months and the reaction to them: the section `failures` of a job.
 struct Failures {
   std::string preset;
-  /// The one-cause case: a GPU fails so often, whatever fails. No detection time of its own.
+  /// Single-cause case: failures of any kind per GPU, without a detection time of their own.
   std::optional<Seconds> mtbf;
   std::vector<FailureCause> causes;
   ObservedFleet observed;
   CheckpointPolicy checkpoint;
-  std::optional<Seconds> detection;  ///< of causes that have none of their own; absent: kUsualDetection
-  std::optional<Seconds> restart;    ///< processes and communicators, nothing read yet; absent: kUsualRestart
-  std::optional<int> spares;         ///< nodes; absent: a replacement is always at hand
-  Seconds repair{86'400.0};          ///< of causes that have none of their own
+  std::optional<Seconds> detection;  ///< of causes without their own; absent: kUsualDetection
+  std::optional<Seconds> restart;    ///< of processes and communicators, without reading; absent: kUsualRestart
+  std::optional<int> spares;         ///< in nodes; absent: a replacement is always available
+  Seconds repair{86'400.0};          ///< of causes without their own
   int rack_nodes = 1;
   std::optional<ElasticReplicas> elastic;
   std::optional<SlowPhases> slow_phases;
@@ -126,21 +127,22 @@ struct Failures {
   int runs = 200;
   int seed = 1;
 };
-/// Chosen: an agent on the node tells in seconds (Unicron, 2401.00134: 0.3 to 5.6 s), a watchdog in minutes.
+/// Assumed: an agent on the node detects failures in seconds (Unicron, 2401.00134: 0.3 to 5.6 s), a watchdog in
+/// minutes.
 inline constexpr Seconds kUsualDetection{60.0};
-/// Chosen, with a checkpoint of 10 s, so that Llama 3's more than 90 % effective training time comes out (2407.21783
-/// section 3.3.4).
+/// Assumed, together with a checkpoint of 10 s, to reproduce the more than 90 % effective training time of Llama 3
+/// (2407.21783 section 3.3.4).
 inline constexpr Seconds kUsualRestart{300.0};
 /// 419 unexpected interruptions in 54 days on 16,384 H100: 50,676 GPU hours (Llama 3, 2407.21783, Table 5).
 inline constexpr Seconds kGpuMtbf{54.0 * 86'400.0 * 16'384.0 / 419.0};
 
-/// How many of a unit a cluster has; of uneven nodes as many links as cards would be if all were alike.
+/// Number of such units in a cluster; for uneven nodes, links are counted as if all nodes had the same number of cards.
 double units_of_cluster(const Cluster& cluster, FailureUnit unit, int rack_nodes);
-/// Interruptions a second of a cause on a cluster.
+/// Interruptions per second of a cause on a cluster.
 double rate_of(const FailureCause& cause, const Failures& failures, const Cluster& cluster);
-/// Slow phases a second.
+/// Slow phases per second.
 double rate_of(const EventRate& rate, const Cluster& cluster, int rack_nodes);
-/// `causes`, or the one cause that `mtbf` stands for.
+/// `causes`, or the single cause that `mtbf` represents.
 std::vector<FailureCause> causes_of(const Failures& failures);
 
 }  // namespace flopcast

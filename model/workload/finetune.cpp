@@ -130,12 +130,12 @@ namespace {
 
 struct Adapter {
   std::string_view name;
-  double outputs = 0.0;  ///< columns of the linear on this rank that it adds to
+  double outputs = 0.0;  ///< columns on this rank of the linear to which it is added
 };
 
 constexpr AdapterTarget kQkvTargets[] = {AdapterTarget::kQuery, AdapterTarget::kKey, AdapterTarget::kValue};
 
-// Adapters beside a linear of a block, by what it computes.
+// The adapters of a linear in a block, selected by the linear's name.
 std::vector<Adapter> adapters_of(const Operator& op, const Transformer& model, const AdapterTargets& targets,
                                  double tp) {
   const auto has = [&targets](AdapterTarget target) { return (targets & bit_of(target)).any(); };
@@ -157,12 +157,12 @@ std::vector<Adapter> adapters_of(const Operator& op, const Transformer& model, c
   } else if (op.name == "mlp down" || op.name == "experts down") {
     if (has(AdapterTarget::kDown)) adapters.push_back({"down adapter", columns});
   } else if (op.name != "router" && (targets & all_targets()) == all_targets()) {
-    adapters.push_back({"latent adapter", columns});  // of latent attention's projections, which have other names
+    adapters.push_back({"latent adapter", columns});  // projections of latent attention, which have other names
   }
   return adapters;
 }
 
-// Norms: without sums over the tokens for their scales. Linears: one product fewer, nothing to add up.
+// Frozen norms need no sums over the tokens for their scales; frozen linears need one GEMM fewer and no accumulation.
 constexpr double kNormWithoutScales = 3.0 / 5.0;
 
 void freeze(Operator& op, const Training& training, bool quantised) {
@@ -180,10 +180,10 @@ void freeze(Operator& op, const Training& training, bool quantised) {
     return;
   }
   op.frozen = true;
-  op.saved = Bytes(0);  // only the weight's gradient needs its input
+  op.saved = Bytes(0);  // its input is needed only for the weight gradient
   op.input_gradient_bytes = Bytes(0);
   op.backward_kernels = op.calls + op.cast_kernels / 2;
-  // Transposed copies in 8 bits are of the weight's gradient.
+  // Transposed 8-bit copies are needed only for the weight gradient.
   constexpr double kOneDirection = 0.75;
   op.forward_casts *= kOneDirection;
   op.backward_casts *= kOneDirection;
@@ -231,7 +231,7 @@ Operator adapter_half(const Operator& base, std::string_view name, double elemen
   return op;
 }
 
-// Behind `base`, whose saved input was `input`: x·A, (x·A)·B, and the sum with what the frozen weight gave.
+// Adapters after `base`, whose saved input was `input`: x·A, (x·A)·B, and the sum with the output of the frozen weight.
 void append_adapters(const Operator& base, Bytes input, const std::vector<Adapter>& adapters,
                      const OperatorShapes& shapes, const Layout& layout, const Training& training,
                      std::vector<Operator>& operators) {
@@ -240,8 +240,8 @@ void append_adapters(const Operator& base, Bytes input, const std::vector<Adapte
   const double e = shapes.element;
   const double rank = finetune.rank;
   const double inputs = static_cast<double>(base.shape.k);
-  // Tensor-parallel ranks share A and B of a dense block's linears: one by the side that the linear is cut by, the
-  // other by the rank.
+  // Tensor-parallel ranks share A and B of a dense block's linears: one is split along the dimension in which the
+  // linear is split, the other along the rank.
   const bool by_inputs = base.name == "output projection" || base.name == "mlp down";
   const bool by_outputs = base.name == "qkv projection" || base.name == "mlp up";
   const double share = by_inputs || by_outputs ? std::ceil(rank / shapes.tp) : rank;
@@ -259,14 +259,14 @@ void append_adapters(const Operator& base, Bytes input, const std::vector<Adapte
       operators.push_back(dropout);
     }
     Operator down = adapter_half(base, adapter.name, e, inputs, by_inputs ? rank : share, stack);
-    // Each dropout makes an input of its own; without, all read the linear's.
+    // Each dropout creates a separate input; without dropout, all adapters read the linear's input.
     if (drops || index == 0) down.saved = input;
     down.dropped_with = drops ? base.redone_with : base.dropped_with;
     if (shapes.tp > 1 && !whole_expert) down.exchanged = Bytes(rows * rank * e);
     Operator up = adapter_half(base, adapter.name, e, by_inputs ? share : rank, adapter.outputs, stack);
     up.saved = Bytes(rows * (by_inputs ? share : rank) * e);
     up.dropped_with = base.redone_with;
-    // Forward the scaled result is added; backward the gradients of the two inputs are.
+    // The forward pass adds the scaled result; the backward pass adds the gradients of the two inputs.
     Operator sum = memory_bound("adapter sum", rows, (fused ? 3 : 5) * e * adapter.outputs,
                                 3 * e * inputs + (fused ? 0 : 2 * e * adapter.outputs));
     sum.forward_kernels = sum.backward_kernels = fused ? 1 : 2;
@@ -277,7 +277,7 @@ void append_adapters(const Operator& base, Bytes input, const std::vector<Adapte
   }
 }
 
-// A module that is done again is rebuilt from what its first operator reads, trained or not.
+// A recomputed module is rebuilt from the input of its first operator, whether trained or not.
 bool opens_what_is_redone(const Operator& op, const Layout& layout) {
   if (layout.recompute != Recompute::kSelective || !layout.recompute_modules) return false;
   const RecomputeModules& again = *layout.recompute_modules;
@@ -307,7 +307,7 @@ std::vector<Operator> finetuned(std::vector<Operator> operators, const Transform
     std::vector<Adapter> adapters;
     const bool adapts = finetune.adapts() && state == LayerState::kTrained && is_of_block(op);
     if (adapts) adapters = adapters_of(op, model, targets, shapes.tp);
-    // Adapters that drop nothing keep the same.
+    // Adapters without dropout already keep the same input.
     const bool kept_by_adapter = !adapters.empty() && finetune.dropout == 0.0;
     if (state != LayerState::kStill && !kept_by_adapter && opens_what_is_redone(op, layout)) op.saved = input;
     all.push_back(op);

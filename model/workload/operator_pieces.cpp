@@ -14,7 +14,7 @@ std::int64_t whole_number(double value) {
   return static_cast<std::int64_t>(value);
 }
 
-// Of documents packed in a sequence, the last one cut, each attends to itself alone.
+// Documents packed into a sequence, the last one truncated, each attend only to themselves.
 double attended_share(const Transformer& model, const Training& training) {
   const double length = training.sequence_length;
   if (training.document_length <= 0 || training.document_length >= length) return model.attended_share(length);
@@ -24,21 +24,21 @@ double attended_share(const Transformer& model, const Training& training) {
   return (whole + rest * rest * model.attended_share(rest)) / (length * length);
 }
 
-// An eager RMSNorm, kernel by kernel: to fp32, square, mean, scaling, back, weight; backward the gradients of these.
-// LayerNorm is one kernel of every framework. A compiler joins norms with the residuals beside them.
+// An eager RMSNorm, kernel by kernel: to fp32, square, mean, scaling, back, weight; the backward pass runs their
+// gradients. LayerNorm is one kernel in every framework. A compiler fuses norms with adjacent residuals.
 struct NormCosts {
-  double forward = 0.0;  ///< bytes an element
+  double forward = 0.0;  ///< bytes per element
   double backward = 0.0;
   int forward_kernels = 1;
   int backward_kernels = 2;
-  double saved = 0.0;  ///< bytes an element beyond its input
+  double saved = 0.0;  ///< bytes per element beyond its input
 };
 
 NormCosts norm_costs(const Transformer& model, const OperatorShapes& shapes) {
   const double e = shapes.element;
   if (model.norm == Norm::kRmsNorm && !shapes.fused_norm) {
     const double cast = e + kFp32Bytes;
-    // Kept are the fp32 copy, in place of the input, and the scaled result in 16 bits before the weight.
+    // Saves the fp32 copy instead of the input, and the scaled 16-bit result before the weight.
     return {2 * cast + 5 * kFp32Bytes + 2 * e, 2 * cast + 12 * kFp32Bytes + 5 * e, 6, 11, kFp32Bytes};
   }
   if (shapes.compiled) return {e, 4 * e, 0, 2};
@@ -47,9 +47,10 @@ NormCosts norm_costs(const Transformer& model, const OperatorShapes& shapes) {
 }
 
 struct Fp8Casts {
-  double bytes = 0.0;  ///< an element
-  int kernels = 0;     ///< a tensor
-  int of_product = 0;  ///< more of a product, for all its tensors at once: block scales laid out as tensor cores read
+  double bytes = 0.0;  ///< per element
+  int kernels = 0;     ///< per tensor
+  int of_product =
+      0;  ///< extra kernels per GEMM, for all its tensors together: block scales in the layout of tensor cores
 };
 
 Fp8Casts casts_of(Fp8Recipe recipe) {
@@ -71,10 +72,10 @@ Fp8Casts casts_of(Fp8Recipe recipe) {
   return {};
 }
 
-// What is kept of the activation's `inputs` is written in 8 bits behind it and read back into 16 before its gradient
+// The activation's saved `inputs` are written in 8 bits after it and converted back to 16 bits before its gradient
 // (NVIDIA/Megatron-LM, megatron/core/fusions/fused_bias_swiglu.py: fp8_input_store).
 void keep_in_8_bits(Operator& activation, double inputs) {
-  constexpr double kThere = 3.0;  // 2 bytes read, 1 written; and back again
+  constexpr double kThere = 3.0;  // 2 bytes read, 1 written; the same on the way back
   activation.saved = Bytes(inputs);
   activation.forward_bytes += Bytes(inputs * kThere);
   activation.input_gradient_bytes += Bytes(inputs * kThere);
@@ -166,15 +167,15 @@ void quantise(Operator& op, const Training& training, bool normed) {
   if (training.precision != Precision::kFp8) return;
   const Fp8Recipe recipe = training.fp8_recipe.value_or(Fp8Recipe::kDelayed);
   const Fp8Casts casts = casts_of(recipe);
-  constexpr double kSavedByNorm = 3.0;  // it writes 1 byte in place of 2, which nobody reads again
+  constexpr double kSavedByNorm = 3.0;  // the norm writes 1 byte instead of 2, which is not read again
   const double rows = static_cast<double>(op.shape.m) * static_cast<double>(op.shape.batch);
   const bool fused = training.stack.fuses(FusedOperator::kCasts);
   const double saved = std::min(kSavedByNorm, casts.bytes);
   const double before = casts.bytes - (fused || (normed && recipe == Fp8Recipe::kDelayed) ? saved : 0.0);
   const double after = casts.bytes - (fused ? saved : 0.0);
   op.low_precision = true;
-  // TransformerEngine keeps the transposed 8-bit copy for the weight gradient, torchao's linears their input as it
-  // came.
+  // TransformerEngine keeps the transposed 8-bit copy for the weight gradient; torchao's linears keep their original
+  // input.
   const bool of_torchao = recipe == Fp8Recipe::kTensorwise || recipe == Fp8Recipe::kRowwise;
   if (!of_torchao) op.saved = op.saved * (1.0 / element_size(training.precision).value());
   op.forward_casts = Bytes(rows * static_cast<double>(op.shape.k) * before);
@@ -207,7 +208,7 @@ void append_mlp(std::vector<Operator>& operators, const Transformer& model, cons
   if (model.biases) add_bias(operators.back(), shapes, inputs);
   quantise(operators.back(), training, true);
   Operator activation = activation_operator(model, shapes, stack, "activation", shapes.tokens * columns);
-  // Eager: the gate's function is kept as well, which the product's gradient needs.
+  // Eager: the result of the gate's function is also kept, because the product's gradient needs it.
   const bool keeps_gate = model.gated_mlp && !stack.fuses(FusedOperator::kActivation);
   activation.saved = Bytes(shapes.tokens * (inputs + (keeps_gate ? columns : 0.0)) * e);
   activation.gradient_buffer = Bytes(shapes.tokens * (inputs + columns) * e);

@@ -10,7 +10,8 @@ namespace flopcast {
 
 namespace {
 
-// Bias, dropout and residual after attention or MLP, and the residual's gradient sum. The biases of experts are theirs.
+// Bias, dropout and residual after attention or MLP, and the sum of the residual's gradients. Biases of experts are
+// added by the experts.
 Operator residual(const Transformer& model, const OperatorShapes& shapes, const Stack& stack, std::string_view name,
                   bool biased) {
   const double elements = shapes.sharded_tokens * model.hidden;
@@ -37,7 +38,7 @@ Operator residual(const Transformer& model, const OperatorShapes& shapes, const 
   return op;
 }
 
-// The bias of attention's output in a parallel block: the MLP's sum adds it.
+// The bias of attention's output in a parallel block, which the MLP's residual sum adds.
 Operator unadded_bias(const Transformer& model, const OperatorShapes& shapes) {
   Operator op = memory_bound("attention bias", 0.0, 0.0, 0.0);
   op.parameters = model.hidden;
@@ -45,7 +46,7 @@ Operator unadded_bias(const Transformer& model, const OperatorShapes& shapes) {
   return op;
 }
 
-// What recomputation redoes of a block, from where each part of it begins.
+// Marks which recomputation modules the operators of a block belong to, given where each part begins.
 void mark_modules(std::vector<Operator>& operators, std::size_t mlp_norm, std::size_t mlp, std::size_t mlp_end,
                   BlockKind kind) {
   const RecomputeModules norms = bit_of(RecomputeModule::kLayernorm);
@@ -58,7 +59,7 @@ void mark_modules(std::vector<Operator>& operators, std::size_t mlp_norm, std::s
   for (std::size_t index = mlp; index < mlp_end; ++index) {
     Operator& op = operators[index];
     op.redone_with |= whole;
-    // The input of the first stays: the whole is rebuilt from it, unless the norm is.
+    // The input of the first operator stays, because the module is rebuilt from it, unless the norm is recomputed.
     op.dropped_with |= index == mlp ? norms : whole;
   }
 }
@@ -138,7 +139,7 @@ std::vector<Operator> head_operators(const Transformer& model, const Layout& lay
   }
   const OperatorShapes shapes(model, layout, training);
   const double e = shapes.element;
-  // A reward model has one score in place of the vocabulary.
+  // A reward model has a single score instead of the vocabulary.
   const bool scores = training.preference && training.preference->method == PreferenceMethod::kReward;
   const double vocab = scores ? 1.0 : padded_vocab(model.vocab, training.stack.vocab_divisor, layout.tp) / shapes.tp;
   const double logits = shapes.tokens * vocab;
@@ -147,14 +148,14 @@ std::vector<Operator> head_operators(const Transformer& model, const Layout& lay
 
   operators.push_back(norm_operator(model, shapes, "final norm"));
   operators.push_back(linear_operator("logits", shapes, model.hidden, vocab, shapes.sharded_tokens, training.stack));
-  // Vocabulary-parallel cross entropy, kernel by kernel: to fp32, maximum, subtraction, exponential, sum, division;
-  // backward scales the stored softmax in place and casts it.
+  // Vocabulary-parallel cross entropy, kernel by kernel: to fp32, maximum, subtraction, exponential, sum, division; the
+  // backward pass scales the stored softmax in place and casts it.
   const Stack& stack = training.stack;
   const double kernel_by_kernel =
       (e + kFp32Bytes) + kFp32Bytes + 2 * kFp32Bytes + 2 * kFp32Bytes + kFp32Bytes + 2 * kFp32Bytes;
   double forward = stack.loss_forward_bytes > 0.0 ? stack.loss_forward_bytes : kernel_by_kernel;
   double backward = stack.loss_backward_bytes > 0.0 ? stack.loss_backward_bytes : 2 * kFp32Bytes + (kFp32Bytes + e);
-  // In one kernel: maximum and sum in one pass each, then the gradient from the logits.
+  // As a single kernel: one pass each for maximum and sum, then the gradient from the logits.
   if (stack.fuses(FusedOperator::kLoss)) {
     forward = std::min(forward, 2 * e + kFp32Bytes);
     backward = std::min(backward, kFp32Bytes + e);
@@ -227,10 +228,10 @@ std::vector<Operator> split_over_grid(std::vector<Operator> operators, const Lay
 
 namespace {
 
-// Inputs of what is redone are rebuilt from the outputs of what is not: attention and every second product.
+// Recomputed operators start from the outputs of those that are not: attention and every second GEMM.
 Bytes kept_by_operator(const std::vector<Operator>& operators) {
   Bytes total;
-  total += operators.front().output;  // of a norm: as large as the block's input
+  total += operators.front().output;  // a norm's output, as large as the block's input
   for (const Operator& op : operators) {
     if (op.kind == OperatorKind::kLinear) total += op.output * 0.5;
     if (op.kind == OperatorKind::kFusedAttention) total += op.output + op.saved_core;

@@ -50,7 +50,7 @@ std::int64_t mlp_parameters(const Transformer& model, std::int64_t width) {
 
 namespace {
 
-// Of a standard normal variate, by halves.
+// Quantile of the standard normal distribution, by bisection.
 double normal_quantile(double share) {
   constexpr double kFarthest = 9.0;
   double low = -kFarthest;
@@ -88,7 +88,7 @@ double Experts::places_of_token(int places) const {
     for (int other = 0; other < hit; ++other) none *= std::max(0.0, 1.0 * (groups - own - other) / (groups - other));
     return places * (1.0 - none);
   };
-  // Choice by choice: how many different groups they hit.
+  // Distribution of the number of distinct groups hit, one choice at a time.
   std::vector<double> chance(static_cast<std::size_t>(groups) + 1, 0.0);
   chance[0] = 1.0;
   for (int choice = 0; choice < top_k; ++choice) {
