@@ -343,7 +343,7 @@ void CommandLine::add_output(const std::string& names, std::optional<std::string
 void CommandLine::add_flag(const std::string& names, bool& target, const std::string& help) {
   const auto read = [&target, flag = split(names).front()](const std::string& text) {
     if (text != "true" && text != "false")
-      throw ConfigError({flag, fmt::format("{} must be true or false", quote(text)), "", "valid: true, false"});
+      throw ConfigError({flag, fmt::format("{} is neither true nor false", quote(text)), "", "valid: true, false"});
     target = text == "true";
   };
   parser_->add(names, true, "", help, parser_->group, read);

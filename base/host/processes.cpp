@@ -272,7 +272,7 @@ int whole(const std::string& field, const std::string& text, int smallest, int l
   const std::optional<std::int64_t> value = parse_whole(text);
   if (!value || *value < smallest || *value > largest) {
     throw ConfigError(
-        {field, fmt::format("\"{}\" is not an integer from {} to {}", text, smallest, largest), field, {}});
+        {field, fmt::format("\"{}\" is not a whole number from {} to {}", text, smallest, largest), field, {}});
   }
   return static_cast<int>(*value);
 }

@@ -143,7 +143,7 @@ class Watcher final : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& name) override {
     hold(kMember + name.size());
     if (keys_.back().insert(name).second) return true;
-    throw ConfigError({name, "appears twice in the same object", file_, "keep one of the two"});
+    throw ConfigError({name, "is given twice in the same object", file_, "keep one of the two"});
   }
   bool end_object() override {
     --depth_;

@@ -120,11 +120,11 @@ std::vector<std::string> JsonReader::unread() const {
 std::optional<int> JsonReader::whole(std::string_view key, int smallest, int largest) {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
-  const std::string range = fmt::format("expected an integer from {} to {}", smallest, largest);
+  const std::string range = fmt::format("expected a whole number from {} to {}", smallest, largest);
   const double number = value->is_number() ? value->get<double>() : 0.0;
   const bool is_whole =
       style_ == JsonStyle::kOwn ? value->is_number_integer() : value->is_number() && std::floor(number) == number;
-  if (!is_whole) fail(key, fmt::format("{} is not an integer", shown_value(*value)), range);
+  if (!is_whole) fail(key, fmt::format("{} is not a whole number", shown_value(*value)), range);
   if (number < smallest || number > largest) fail(key, fmt::format("{} is out of range", shown_value(*value)), range);
   return static_cast<int>(number);
 }
@@ -144,7 +144,7 @@ std::optional<bool> JsonReader::boolean(std::string_view key) {
     if (std::find(kFalse.begin(), kFalse.end(), *value) != kFalse.end()) return false;
   }
   if (!value->is_boolean())
-    fail(key, fmt::format("{} must be true or false", shown_value(*value)), "valid: true, false");
+    fail(key, fmt::format("{} is neither true nor false", shown_value(*value)), "valid: true, false");
   return value->get<bool>();
 }
 
@@ -200,7 +200,7 @@ std::optional<std::vector<int>> JsonReader::whole_list(std::string_view key, int
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
   const std::string help =
-      fmt::format("expected a list of integers from {} to {}, such as [3, 4, 4, 3]", smallest, largest);
+      fmt::format("expected a list of whole numbers from {} to {}, such as [3, 4, 4, 3]", smallest, largest);
   if (!value->is_array()) fail(key, fmt::format("{} is not a list", shown_value(*value)), help);
   std::vector<int> numbers;
   for (const nlohmann::json& element : *value) {

@@ -238,7 +238,7 @@ void NetworkFabric::degrade() {
     const auto said = network_->degraded.begin() + static_cast<std::ptrdiff_t>(index);
     if (std::any_of(network_->degraded.begin(), said,
                     [&degraded](const DegradedLink& other) { return other.link == degraded.link; })) {
-      fail_network(fmt::format("degraded.{}.link", index), fmt::format("{} is listed twice", degraded.link),
+      fail_network(fmt::format("degraded.{}.link", index), fmt::format("{} is given twice", degraded.link),
                    "list each link once");
     }
     std::vector<std::uint32_t> links = links_named(degraded.link);

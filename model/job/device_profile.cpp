@@ -249,11 +249,11 @@ std::vector<GroupCurve> read_group_curves(ObjectReader& owner) {
     reader.refuse_unknown_keys();
     if (group.nodes > group.ranks) {
       reader.fail("nodes", fmt::format("{} is out of range", group.nodes),
-                  fmt::format("expected an integer from 1 to {}", group.ranks));
+                  fmt::format("expected a whole number from 1 to {}", group.ranks));
     }
     known.push_back(words_of(group));
     if (std::count(known.begin(), known.end(), known.back()) > 1) {
-      throw ConfigError({reader.pointer(), known.back() + " appears twice", reader.place(), "keep one of the two"});
+      throw ConfigError({reader.pointer(), known.back() + " is given twice", reader.place(), "keep one of the two"});
     }
   }
   return curves;

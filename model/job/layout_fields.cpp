@@ -136,7 +136,7 @@ void read_recompute_modules(ObjectReader& reader, const FieldInfo& field, Layout
     }
     modules |= bit_of(*module);
   }
-  if (modules.none()) reader.fail(field.key, "does not name a module", "omit it, or use --recompute none");
+  if (modules.none()) reader.fail(field.key, "does not name a module", "leave it out, or use --recompute none");
   layout.recompute_modules = modules;
 }
 

@@ -202,7 +202,7 @@ std::string filled(std::string_view text, const Job& job) {
   return all;
 }
 
-// "valid: 1, 2, 4, or omit it, or --etp 1"; empty if no single key fixes the rule.
+// "valid: 1, 2, 4, or leave it out, or --etp 1"; empty if no single key fixes the rule.
 std::string single_help(Trials& trials, const std::vector<const Field<Layout>*>& keys) {
   std::vector<std::string> ways;
   for (const Field<Layout>* field : keys) {
@@ -213,7 +213,7 @@ std::string single_help(Trials& trials, const std::vector<const Field<Layout>*>&
                             : fmt::format("{} {}", flag_of(*field), list_of(values)));
     }
     const bool may_be_absent = blamed && !field->otherwise.empty();
-    if (may_be_absent && trials.obeys({{*field, nullptr}})) ways.emplace_back("omit it");
+    if (may_be_absent && trials.obeys({{*field, nullptr}})) ways.emplace_back("leave it out");
   }
   return fmt::format("{}", fmt::join(ways, ", or "));
 }

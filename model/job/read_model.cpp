@@ -68,7 +68,7 @@ void settle_groups(const ObjectReader& reader, Experts& experts) {
   }
   if (experts.group_top_k < 1 || experts.group_top_k > experts.groups) {
     reader.fail("group_top_k", fmt::format("cannot choose {} of {} groups", experts.group_top_k, experts.groups),
-                fmt::format("expected an integer from 1 to {}", experts.groups));
+                fmt::format("expected a whole number from 1 to {}", experts.groups));
   }
   const int left = experts.count / experts.groups * experts.group_top_k;
   if (experts.top_k > left) {
@@ -88,7 +88,7 @@ Experts read_experts(ObjectReader& reader, const Transformer& model, Job& job) {
   }
   if (experts.first_dense_layers > model.layers) {
     reader.fail("first_dense_layers", fmt::format("{} is out of range", experts.first_dense_layers),
-                fmt::format("expected an integer from 0 to {}", model.layers));
+                fmt::format("expected a whole number from 0 to {}", model.layers));
   }
   settle_groups(reader, experts);
   if (experts.shared_ffn == 0) {
@@ -119,7 +119,7 @@ LatentAttention read_latent(ObjectReader& reader, const Transformer& model) {
   read_fields(latent_fields(), reader, latent);
   reader.refuse_unknown_keys();
   if (model.qk_norm || model.biases || model.attention_bias) {
-    reader.fail("kv_lora_rank", "latent attention with qk_norm or biases is not modelled", "omit them");
+    reader.fail("kv_lora_rank", "latent attention with qk_norm or biases is not modelled", "leave them out");
   }
   return latent;
 }
@@ -132,7 +132,7 @@ void settle_windows(const ObjectReader& reader, Transformer& model) {
   }
   if (has_window && !model.causal) {
     reader.fail(model.sliding_window > 0 ? "sliding_window" : "attention_chunk",
-                "is not modelled for non-causal attention", "omit it, or set causal to true");
+                "is not modelled for non-causal attention", "leave it out, or set causal to true");
   }
   if (!reader.has("windowed_layers") && has_window) model.windowed_layers = model.layers;
   if (model.windowed_layers == 0) return;
@@ -141,7 +141,7 @@ void settle_windows(const ObjectReader& reader, Transformer& model) {
   }
   if (model.windowed_layers > model.layers) {
     reader.fail("windowed_layers", fmt::format("{} is out of range", model.windowed_layers),
-                fmt::format("expected an integer from 0 to {}", model.layers));
+                fmt::format("expected a whole number from 0 to {}", model.layers));
   }
 }
 
@@ -170,7 +170,7 @@ Transformer read_model(ObjectReader& root, Job& job, const Origins& origins) {
   otherwise("head_dim", model.head_dim, model.hidden / model.heads);
   if (model.heads % model.kv_heads != 0) {
     reader.fail("kv_heads", fmt::format("{} does not divide heads {}", model.kv_heads, model.heads),
-                "give a divisor of heads, or omit it for one per head");
+                "give a divisor of heads, or leave it out for one per head");
   }
   if (static_cast<std::int64_t>(model.heads) * model.head_dim > kLargestProjection) {
     reader.fail("head_dim", fmt::format("heads {} · head_dim {} is too wide", model.heads, model.head_dim),

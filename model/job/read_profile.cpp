@@ -85,7 +85,7 @@ void check_profile_training(const ObjectReader& training_reader, int sequence_le
   if (sequence_length != profile.sequence_length) {
     training_reader.fail("sequence_length",
                          fmt::format("{} differs from the profile's {}", sequence_length, profile.sequence_length),
-                         "omit it: measured times cannot be scaled to another length");
+                         "leave it out: measured times cannot be scaled to another length");
   }
   if (sequence_length == 1) job.assumptions.push_back("a sample of the profile counts as one token");
 }
@@ -96,7 +96,7 @@ Precision profile_precision(const ObjectReader& training_reader, std::optional<P
     training_reader.fail(
         "precision",
         fmt::format("the profile was measured in {}, not in {}", name_of(profile.precision), name_of(*given)),
-        "omit it: measured times do not change with the precision");
+        "leave it out: measured times do not change with the precision");
   }
   return profile.precision;
 }

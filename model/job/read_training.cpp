@@ -34,7 +34,7 @@ nlohmann::json stack_values(const nlohmann::json& given, const nlohmann::json& m
   if (given.is_object() && given.contains("based_on") && given.at("based_on") != own_base) {
     throw ConfigError({"training.stack.based_on", "links a catalogue stack to published runs and cannot be changed",
                        origins.where("training.stack.based_on"),
-                       "omit it; a job may only override the stack's figures"});
+                       "leave it out; a job may only override the stack's figures"});
   }
   const bool is_measured = measured.is_object() && measured.value("name", nlohmann::json()) == own_base;
   if (is_measured) {
@@ -105,11 +105,12 @@ void check_transports(const ObjectReader& reader, const Training& training, Job&
 
 void check_documents(const ObjectReader& reader, const Training& training, const Job& job) {
   if (training.document_length <= (job.profile ? 0 : training.sequence_length)) return;
-  reader.fail("document_length",
-              job.profile ? "applies to transformers, not to a layer profile"
-                          : fmt::format("{} is longer than a sequence of {} tokens", training.document_length,
-                                        training.sequence_length),
-              job.profile ? "omit it" : "documents are packed into a sequence: give their length, or omit it");
+  reader.fail(
+      "document_length",
+      job.profile ? "applies to transformers, not to a layer profile"
+                  : fmt::format("{} is longer than a sequence of {} tokens", training.document_length,
+                                training.sequence_length),
+      job.profile ? "leave it out" : "documents are packed into a sequence: give their length, or leave it out");
 }
 
 void settle_sequence_and_precision(const ObjectReader& reader, Training& training, Job& job) {
@@ -175,20 +176,20 @@ void check_targets(const ObjectReader& reader, const Finetune& finetune, const T
                 "give either linear_fc1, or some of gate_proj, up_proj");
   }
   if (names(AdapterTarget::kGate) && !model.gated_mlp && finetune.targets != all_targets()) {
-    reader.fail("targets", fmt::format("model {} has no gate_proj", model.name), "omit it");
+    reader.fail("targets", fmt::format("model {} has no gate_proj", model.name), "leave it out");
   }
 }
 
 void settle_adapters(const ObjectReader& reader, Finetune& finetune, Job& job) {
   const bool quantised = finetune.method == FinetuneMethod::kQlora;
-  refuse_keys(reader, {"trainable_layers"}, "applies only to method freeze", "omit it, or set method to freeze");
+  refuse_keys(reader, {"trainable_layers"}, "applies only to method freeze", "leave it out, or set method to freeze");
   if (!reader.has("base") && quantised) finetune.base = BaseFormat::kNf4;
   if (quantised && finetune.base == BaseFormat::kBf16) {
     reader.fail("base", "bf16 is not quantised", "valid for qlora: fp8, int8, nf4");
   }
   if (!reader.has("double_quant")) finetune.double_quant = quantised && finetune.base == BaseFormat::kNf4;
   if (finetune.double_quant && finetune.base != BaseFormat::kNf4) {
-    reader.fail("double_quant", "applies only to base nf4", "omit it, or set base to nf4");
+    reader.fail("double_quant", "applies only to base nf4", "leave it out, or set base to nf4");
   }
   if (finetune.dropout >= 1.0) reader.fail("dropout", "would drop everything", "expected a fraction below 1");
   check_targets(reader, finetune, job.model);
@@ -204,11 +205,11 @@ void settle_adapters(const ObjectReader& reader, Finetune& finetune, Job& job) {
 
 void settle_frozen_layers(const ObjectReader& reader, const Finetune& finetune, Job& job) {
   refuse_keys(reader, {"rank", "alpha", "targets", "dropout", "base", "double_quant"},
-              "applies only to methods lora and qlora", "omit it, or set method to lora");
+              "applies only to methods lora and qlora", "leave it out, or set method to lora");
   const int layers = finetune.trainable_layers;
   if (layers > job.model.layers || -layers > job.model.layers) {
     reader.fail("trainable_layers", fmt::format("cannot train {} of {} layers", layers, job.model.layers),
-                fmt::format("expected an integer from -{0} to {0}", job.model.layers));
+                fmt::format("expected a whole number from -{0} to {0}", job.model.layers));
   }
   if (layers == 0 && !finetune.embeddings) {
     reader.fail("trainable_layers", "leaves no weights to train", "give a number of layers, or set embeddings to true");
@@ -236,7 +237,7 @@ std::optional<Finetune> read_finetune(ObjectReader& training, Job& job, const Or
   if (finetune.method == FinetuneMethod::kFull) {
     refuse_keys(reader,
                 {"rank", "alpha", "targets", "dropout", "base", "double_quant", "trainable_layers", "embeddings"},
-                "has no effect when all weights are trained", "omit it, or set method to lora");
+                "has no effect when all weights are trained", "leave it out, or set method to lora");
     return std::nullopt;
   }
   if (job.profile) {
@@ -268,7 +269,7 @@ std::optional<Preference> read_preference(ObjectReader& training, const Job& job
   read_fields(preference_fields(), reader, preference);
   reader.refuse_unknown_keys();
   if (job.profile)
-    reader.fail("method", "preference training needs a head, which a layer profile does not have", "omit it");
+    reader.fail("method", "preference training needs a head, which a layer profile does not have", "leave it out");
   if (job.model.mtp_layers > 0) {
     reader.fail("method", "preference training with model.mtp_layers is not modelled", "set model.mtp_layers to 0");
   }
@@ -317,7 +318,8 @@ void settle_optimizer(const ObjectReader& reader, Training& training, Job& job) 
         "valid for a layer profile: adam, sgd, adam8bit, lion, adafactor");
   }
   if (reader.has("optimizer_rank") && training.optimizer != Optimizer::kGalore) {
-    reader.fail("optimizer_rank", "applies only to optimizer galore", "omit it, or set training.optimizer to galore");
+    reader.fail("optimizer_rank", "applies only to optimizer galore",
+                "leave it out, or set training.optimizer to galore");
   }
   if (training.optimizer == Optimizer::kGalore) {
     job.assumptions.emplace_back("galore: the decompositions that renew its projections are not included");
@@ -327,7 +329,7 @@ void settle_optimizer(const ObjectReader& reader, Training& training, Job& job) 
   if (training.paged_optimizer && job.cluster.host_bandwidth.value() <= 0.0) {
     reader.fail("paged_optimizer",
                 fmt::format("needs cluster.host_bandwidth, which cluster {} does not specify", job.cluster.name),
-                "give cluster.host_bandwidth, such as \"32GB/s\", or omit it");
+                "give cluster.host_bandwidth, such as \"32GB/s\", or leave it out");
   }
   if (!training.master_weights) leave_out_master_weights(reader, training, job);
 }

@@ -57,7 +57,7 @@ Rules form_rules() {
        "{tensor_parallel} with experts, latent attention or multi-token prediction is not modelled", kOfModel},
       {"schedule_csv needs a schedule given as a file", "schedule_csv",
        [](auto&, auto& layout) { return !layout.schedule_csv.empty() && layout.schedule.rfind("file:", 0) != 0; },
-       "needs a schedule given as a file", "", "set layout.schedule to file:NAME, or omit it"},
+       "needs a schedule given as a file", "", "set layout.schedule to file:NAME, or leave it out"},
       {"recompute_layers and recompute_every exclude each other", "recompute_every recompute_layers",
        [](auto&, auto& layout) { return layout.recompute_layers && layout.recompute_every; },
        "is given together with recompute_layers", "",

@@ -26,7 +26,7 @@ void read_targets(ObjectReader& reader, const FieldInfo& field, Finetune& finetu
     }
     targets |= named;
   }
-  if (targets.none()) reader.fail(field.key, "does not name a linear", "omit it for all linears of a block");
+  if (targets.none()) reader.fail(field.key, "does not name a linear", "leave it out for all linears of a block");
   finetune.targets = targets;
 }
 

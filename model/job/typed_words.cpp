@@ -28,7 +28,7 @@ nlohmann::json list_of(const FlagValue& value) {
   nlohmann::json numbers = nlohmann::json::array();
   for (const std::string& part : split(value.text)) {
     const auto number = parse_whole(part);
-    if (!number) refuse(value, fmt::format("\"{}\" is not a list of integers", value.text), "expected N,N,…");
+    if (!number) refuse(value, fmt::format("\"{}\" is not a list of whole numbers", value.text), "expected N,N,…");
     numbers.push_back(*number);
   }
   return numbers;
@@ -51,7 +51,7 @@ nlohmann::json typed(const FlagValue& given) {
       return value.text;
     case FieldKind::kBoolean:
       if (value.text == "true" || value.text == "false") return value.text == "true";
-      refuse(value, fmt::format("\"{}\" must be true or false", value.text), "valid: true, false");
+      refuse(value, fmt::format("\"{}\" is neither true nor false", value.text), "valid: true, false");
     case FieldKind::kNumber: {
       const auto number = parse_number(value.text);
       if (!number) refuse(value, fmt::format("\"{}\" is not a number", value.text), "");
@@ -63,7 +63,7 @@ nlohmann::json typed(const FlagValue& given) {
       break;
   }
   const auto number = parse_whole(value.text);
-  if (!number) refuse(value, fmt::format("\"{}\" is not an integer", value.text), "");
+  if (!number) refuse(value, fmt::format("\"{}\" is not a whole number", value.text), "");
   return *number;
 }
 
