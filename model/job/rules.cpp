@@ -370,7 +370,7 @@ Rules replication_rules() {
          const bool whole_gradients = layout.data_parallel == DataParallel::kDdp && layout.zero == 0;
          return layout.compression.kind != Compression::Kind::kNone && !whole_gradients;
        },
-       "{compression} replaces an all-reduce of unsharded gradients"},
+       "{compression} replaces an all-reduce of whole gradients"},
       {"a layer profile cannot shard gradients", "zero",
        [](auto& job, auto& layout) { return job.profile && layout.zero > kShardsOptimizer; },
        "{zero} communicates during the passes, which needs operators that a layer profile does not have", kOfProfiles},

@@ -48,7 +48,7 @@ TEST(BadInput, FlagsOfAJob) {
   expect_refused(job_with({"--dp", "2"}), {"layout.dp", "128 ranks", "64 devices", "--> --dp"});
   expect_refused(job_with({"--dp", "-1"}), {"layout.dp", "-1 is out of range"});
   expect_refused(job_with({"--dp", "99999999999999999999"}), {"layout.dp", "99999999999999999999"});
-  expect_refused(job_with({"--mbs", "5"}), {"layout.global_batch_size", "64 is no multiple", "60, 65"});
+  expect_refused(job_with({"--mbs", "5"}), {"layout.global_batch_size", "64 is not a multiple", "60, 65"});
   expect_refused(job_with({"--schedule", "1f1c"}), {"layout.schedule", "1f1c", "1f1b"});
   expect_refused(job_with({"--schedule", "interleaved:x"}), {"layout.schedule", "interleaved:x"});
   expect_refused(job_with({"--schedule", "file:/nonexistent.csv"}), {"/nonexistent.csv", "no such file"});
@@ -176,11 +176,11 @@ TEST(BadInput, TwoOutputsAreTwoFiles) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "x.svg").string();
   const std::string same = (folder.path() / "." / "x.svg").string();
-  expect_refused(job_with({"--svg", file, "-o", same}), {"--svg", "is the file of --output too"});
-  expect_refused(job_with({"--svg", file, "--html", file}), {"--html", "is the file of --svg too"});
-  expect_refused(job_with({"--trace", file, "--html", file}), {"is the file of"});
+  expect_refused(job_with({"--svg", file, "-o", same}), {"--svg", "is also the output of --output"});
+  expect_refused(job_with({"--svg", file, "--html", file}), {"--html", "is also the output of --svg"});
+  expect_refused(job_with({"--trace", file, "--html", file}), {"is also the output of"});
   expect_refused({"timeline", "--pp", "2", "-m", "2", "--schedule", "1f1b", "--svg", file, "-o", file},
-                 {"is the file of"});
+                 {"is also the output of"});
   EXPECT_FALSE(std::filesystem::exists(file));
   EXPECT_EQ(run_flopcast(job_with({"--svg", "/dev/null", "-o", "/dev/null"})).exit_code, 0);
 }
@@ -191,10 +191,10 @@ TEST(BadInput, WhatIsReadIsNotWritten) {
   const std::string same = (folder.path() / "." / "job.json").string();
   const std::string text = R"({"model": "gpt3-125m", "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})";
   write_text(job, text);
-  expect_refused({"simulate", job, "-o", same}, {"--output", "is read as well"});
+  expect_refused({"simulate", job, "-o", same}, {"--output", "is also an input"});
   expect_refused({"sweep", job, "--vary", "layout.micro_batch_size=1,2", "--format", "csv", "--output=" + job},
-                 {"is read as well"});
-  expect_refused({"plan", job, "--html", job}, {"--html", "is read as well"});
+                 {"is also an input"});
+  expect_refused({"plan", job, "--html", job}, {"--html", "is also an input"});
   EXPECT_EQ(read_text(job), text);
   const std::string answer = (folder.path() / "answer.json").string();
   for (int time = 0; time < 2; ++time) {
@@ -225,7 +225,7 @@ TEST(BadInput, FiguresThatNothingHas) {
                    "measured": {"iteration_s": 1e-320}}]})")},
                  {"iteration_s", "is not a plausible step time"});
   expect_refused({"simulate", "--model", "gpt3-125m", "--cluster", "dgx-h100", "--gbs", "8", "--tokens", "1e-320"},
-                 {"training.tokens", "less than one"});
+                 {"training.tokens", "is below 1"});
   expect_refused({"network", "show", file("links.json", R"({"model": "gpt3-125m", "layout": {"global_batch_size": 8},
                    "cluster": {"name": "dgx-h100", "nodes": 2, "network": {"links": [
                    {"from": "node0", "to": "s", "bandwidth": "1e300B/s"}, {"from": "node1", "to": "s", "bandwidth": "1GB/s"}]}}})")},
@@ -360,7 +360,7 @@ TEST(BadInput, OutputsThatCannotBe) {
   write_text(path("job.json"), R"({"model": "gpt2-124m", "cluster": "dgx-h100", "layout": {"global_batch_size": 8},
     "training": {"stack": ")" + path("stack.json") +
                                    R"("}})");
-  expect_refused({"simulate", path("job.json"), "-o", path("stack.json")}, {"is read as well"});
+  expect_refused({"simulate", path("job.json"), "-o", path("stack.json")}, {"is also an input"});
   EXPECT_EQ(read_text(path("stack.json")), stack);
   const std::string figure = path("x.svg");
   const CommandResult too_long = run_flopcast(job_with({"--svg", figure, "-o", path(std::string(300, 'x'))}));
@@ -385,8 +385,8 @@ TEST(BadInput, ASmallFileMakesNoLargeTree) {
   constexpr int kLists = 8'500'000;
   for (int list = 0; list < kLists; ++list) text += ",[]";
   write_text(file, text + "]");
-  expect_refused({"report", file}, {"many.json holds more values than 256 MiB of memory can"});
-  expect_refused({"simulate", file}, {"many.json holds more values than 256 MiB of memory can"});
+  expect_refused({"report", file}, {"the values in many.json need more than 256 MiB of memory"});
+  expect_refused({"simulate", file}, {"the values in many.json need more than 256 MiB of memory"});
   const std::string recipe = (folder.path() / "many.yaml").string();
   write_text(recipe, std::string((std::size_t{1} << 20) + 1, '#'));
   expect_refused({"convert", recipe}, {"many.yaml is larger than 1 MiB, too large for YAML"});

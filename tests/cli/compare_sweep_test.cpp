@@ -277,7 +277,7 @@ TEST(Sweep, GoesOnWhereItStopped) {
   ASSERT_EQ(answer["rows"].size(), 12u);
   EXPECT_EQ(answer["keys"], Json::parse(R"(["layout.pp", "layout.micro_batch_size"])"));
   EXPECT_TRUE(answer["rows"][2]["result"].is_null());
-  EXPECT_NE(answer["rows"][2]["error"].get<std::string>().find("no multiple"), std::string::npos);
+  EXPECT_NE(answer["rows"][2]["error"].get<std::string>().find("not a multiple"), std::string::npos);
 }
 
 TEST(Sweep, TakesPlansAndLists) {
@@ -310,7 +310,7 @@ TEST(Sweep, KeepsTheRowsOfAKilledRun) {
   const std::filesystem::path partial = folder.path() / "sweep.json.partial";
   std::string text = read_text(partial);
   // One row shows that it is not computed again, and the last line is cut short.
-  const std::size_t marked = text.find("no multiple");
+  const std::size_t marked = text.find("not a multiple");
   ASSERT_NE(marked, std::string::npos);
   text.replace(marked, 11, "kept as was");
   text.resize(text.size() - 20);
@@ -413,7 +413,7 @@ TEST(Sweep, DrawsTwoKeysAndRefusesTheRest) {
   refused({"--vary", "pp=4,8", "--vary", "mbs=1,2", "--svg", "x.svg", "--metric", "foo"}, "unknown value");
   refused({"--vary", "pp=8", "-o", ""}, "is empty");
   refused({"--vary", "pp=8", "-o", "."}, "is a directory", 4);
-  refused({"--vary", "pp=8", "-o", "missing/sweep.csv"}, "there is no folder", 4);
+  refused({"--vary", "pp=8", "-o", "missing/sweep.csv"}, "does not exist", 4);
   refused({"--vary", "pp=8", "--threads", "1000000"}, "out of range");
   refused({"--vary", "pp=4,8", "--vary", "mbs=1", "--svg", "x.svg", "--metric", "days"}, "--tokens");
 }

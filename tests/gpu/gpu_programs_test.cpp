@@ -72,7 +72,7 @@ TEST(GpuPrograms, WrongVariablesOfALauncherAreNamed) {
   options.environment = {{"RANK", "5"}, {"WORLD_SIZE", "2"}};
   const CommandResult result = run({"--backend", "nccl"}, options);
   EXPECT_EQ(result.exit_code, kBadUsage);
-  EXPECT_NE(result.standard_error.find("RANK: \"5\" is no whole number from 0 to 1"), std::string::npos)
+  EXPECT_NE(result.standard_error.find("RANK: \"5\" is not a whole number from 0 to 1"), std::string::npos)
       << result.standard_error;
 }
 

@@ -165,9 +165,9 @@ TEST(DeviceProfile, OverridesTheCatalogueAndIsOverridden) {
                                                       {"device", {{"name", "a100-80g"}, {"gemm_efficiency", 0.6}}}});
   EXPECT_DOUBLE_EQ(overridden.cluster.intra_latency.value(), 9e-6);
   EXPECT_EQ(overridden.cluster.device.gemm_efficiency, 0.6);
-  EXPECT_TRUE(says(job, "profile our A100 (we, 2026-01-02, measured) gives the cluster's device.gemm_efficiency"));
-  EXPECT_TRUE(says(job, "price all_reduce of 8 ranks;"));
-  EXPECT_TRUE(says(job, "gemm bf16 misses by 3.0 % in the median"));
+  EXPECT_TRUE(says(job, "profile our A100 (we, 2026-01-02, measured) sets the cluster's device.gemm_efficiency"));
+  EXPECT_TRUE(says(job, "set the times of all_reduce of 8 ranks;"));
+  EXPECT_TRUE(says(job, "gemm bf16 has a median error of 3.0 %"));
 }
 
 // Pairs of links inside nodes of four, four cards; each curve is ten times as slow as the model.
@@ -203,8 +203,9 @@ TEST(DeviceProfile, CurvesOfAnotherFabricSayNothing) {
   const Job between = job_with(profile, switched);
   ASSERT_EQ(between.cluster.curves.size(), 1u);
   EXPECT_EQ(between.cluster.curves[0].nodes, 2);
-  EXPECT_TRUE(says(between, "curves of all_reduce of 4 ranks are of Theirs's links and say nothing of the cluster's"));
-  EXPECT_TRUE(says(between, "price all_reduce of 8 ranks on 2 nodes;"));
+  EXPECT_TRUE(says(
+      between, "curves of all_reduce of 4 ranks were measured on Theirs's links and do not apply to the cluster's"));
+  EXPECT_TRUE(says(between, "set the times of all_reduce of 8 ranks on 2 nodes;"));
   for (const auto& [key, value] :
        {std::pair<const char*, Json>{"nics_per_node", 8}, {"nic_bandwidth", "100Gbit/s"}, {"devices_per_node", 8}}) {
     Json other = theirs;
@@ -220,7 +221,7 @@ TEST(DeviceProfile, CurvesOfAnotherFabricSayNothing) {
   // If nothing of a message profile applies, the user gets an error.
   const Diagnostic told = complaint(profile, "2xdgx-a100-80g");
   EXPECT_EQ(told.field, "training.profile");
-  EXPECT_NE(told.problem.find("measured on links of Theirs, and cluster dgx-a100-80g has others"), std::string::npos);
+  EXPECT_NE(told.problem.find("measured on links of Theirs, but cluster dgx-a100-80g has others"), std::string::npos);
   Json with_figures = profile;
   with_figures["cluster"]["device"]["gemm_efficiency"] = 0.7;
   EXPECT_TRUE(job_with(with_figures, "2xdgx-a100-80g").cluster.curves.empty());
@@ -249,7 +250,7 @@ TEST(DeviceProfile, ProductsTimedAloneRunAtWhatAStepSustains) {
   profile["cluster"]["device"] = {{"name", "a100-80g"}, {"kernel_efficiency", 0.85}};
   const Job job = job_with(profile, "dgx-a100-80g");
   EXPECT_DOUBLE_EQ(job.cluster.device.gemm_efficiency, 0.85 * kSustained);
-  EXPECT_TRUE(says(job, "products on a100-80g reach 0.85 of the peak alone, and 0.93 of that rate in a training step"));
+  EXPECT_TRUE(says(job, "GEMMs on a100-80g reach 0.85 of the peak alone, and 0.93 of that rate in a training step"));
   // A figure that the job states takes precedence, whichever of the two it is.
   const auto with = [&profile](const Json& device) {
     return job_with(profile, {{"name", "dgx-a100-80g"}, {"device", device}}).cluster.device.gemm_efficiency;
@@ -263,7 +264,7 @@ TEST(DeviceProfile, ProductsTimedAloneRunAtWhatAStepSustains) {
   profile["cluster"]["nic_bandwidth"] = "50GB/s";
   const Job unknown = job_with(profile, {{"devices_per_node", 8}, {"intra_latency", "5us"}, {"inter_latency", "9us"}});
   EXPECT_DOUBLE_EQ(unknown.cluster.device.gemm_efficiency, 0.85);
-  EXPECT_TRUE(says(unknown, "nobody has compared the two"));
+  EXPECT_TRUE(says(unknown, "no measurement compares the two"));
   profile["cluster"]["device"] = {{"name", "a100-80g"}, {"kernel_efficiency", 1.5}};
   EXPECT_EQ(complaint(profile, "dgx-a100-80g").field, "cluster.device.kernel_efficiency");
 }

@@ -451,7 +451,7 @@ TEST(NetworkStep, CablesOneByOne) {
   EXPECT_EQ(held.result.network->hot_links.front().link, "node0-leaf0");
   EXPECT_EQ(held.result.network->hot_links.front().links, 2);
   EXPECT_NE(complaint_about(text_of(on(question, R"({"links": [{"from": "node0", "to": "a", "bandwidth": "1GB/s"}]})")))
-                .problem.find("no way leads"),
+                .problem.find("no path leads"),
             std::string::npos);
 }
 

@@ -134,8 +134,8 @@ TEST(Job, ComplaintsNameFieldValueAndValidChoices) {
       {layout(R"("tp": 24, "cp": 128, "global_batch_size": 64)"),
        {"", "layout.cp", "3072 ranks do not divide the cluster's 64 devices", "valid cp with --tp 1: 1, 2, 4"}},
       {layout(R"("tp": 8, "global_batch_size": 63)"),
-       {"", "layout.global_batch_size", "63 is no multiple of dp 8", "56, 64"}},
-      {layout(R"("tp": 8, "global_batch_size": 4)"), {"", "layout.global_batch_size", "4 is no multiple", "8"}},
+       {"", "layout.global_batch_size", "63 is not a multiple of dp 8", "56, 64"}},
+      {layout(R"("tp": 8, "global_batch_size": 4)"), {"", "layout.global_batch_size", "4 is not a multiple", "8"}},
       {layout(R"("tp": "8", "global_batch_size": 64)"), {"", "layout.tp", "\"8\" is not a whole number", "1 to"}},
       {layout(R"("tp": 8.5, "global_batch_size": 64)"), {"", "layout.tp", "8.5 is not a whole number", "1 to"}},
       {layout(R"("tp": 0, "global_batch_size": 64)"), {"", "layout.tp", "0 is out of range", "1 to"}},
@@ -146,16 +146,16 @@ TEST(Job, ComplaintsNameFieldValueAndValidChoices) {
       {layout(R"("recompute": "some", "global_batch_size": 64)"),
        {"", "layout.recompute", "unknown value \"some\"", "none, selective, full"}},
       {layout(R"("recompute_layers": 2, "global_batch_size": 64)"),
-       {"", "layout.recompute_layers", "belongs to recompute full, not none", "--recompute full"}},
+       {"", "layout.recompute_layers", "applies only to recompute full, not none", "--recompute full"}},
       {layout(R"("recompute": "full", "recompute_layers": 0, "global_batch_size": 64)"),
        {"", "layout.recompute_layers", "0 is out of range", "1 to"}},
       {layout(R"("recompute": "full", "recompute_modules": ["mlp"], "global_batch_size": 64)"),
-       {"", "layout.recompute_modules", "belongs to recompute selective, not full", "--recompute selective"}},
+       {"", "layout.recompute_modules", "applies only to recompute selective, not full", "--recompute selective"}},
       {layout(R"("recompute": "selective", "recompute_modules": ["mlps"], "global_batch_size": 64)"),
        {"", "layout.recompute_modules", "unknown module \"mlps\"", "did you mean mlp"}},
       {layout(R"("recompute": "selective", "recompute_modules": [], "global_batch_size": 64)"),
-       {"", "layout.recompute_modules", "names no module", "--recompute none"}},
-      {layout(R"("ep": 2, "global_batch_size": 64)"), {"", "layout.ep", "without experts", "1"}},
+       {"", "layout.recompute_modules", "does not name a module", "--recompute none"}},
+      {layout(R"("ep": 2, "global_batch_size": 64)"), {"", "layout.ep", "need a model with experts", "1"}},
       {layout(R"("cp": 3, "global_batch_size": 64)"),
        {"", "layout.cp", "does not divide the sequence length 2048", "1, 2, 4"}},
       {layout(R"("placement": "tp-dp", "global_batch_size": 64)"),
@@ -178,7 +178,7 @@ TEST(Job, ComplaintsNameFieldValueAndValidChoices) {
       {R"({"model": "gpt3-175b", "cluster": "dgx-a100-80g", "layout": [], "training": {}})",
        {"", "layout", "[] is not an object", "{"}},
       {R"({"model": "gpt3-175b", "cluster": "dgx-a100-80g", "layout": {"global_batch_size": 8}, "training": {"precision": "fp8"}})",
-       {"", "training.precision", "fp8 has no rate on device a100-80g", "fp32, tf32, fp16, bf16"}},
+       {"", "training.precision", "fp8 is not supported by device a100-80g", "fp32, tf32, fp16, bf16"}},
       {R"({"model": "gpt3-175b", "cluster": "dgx-a100-80g", "layout": {"global_batch_size": 8}, "training": {"tokens": "many"}})",
        {"", "training.tokens", "is not a number", "300B"}},
   };
@@ -272,7 +272,7 @@ TEST(Job, TellsOfADeviceInNodesOfAnother) {
     const Job job =
         job_from(R"({"model": "llama3-8b", "cluster": )" + cluster + R"(, "layout": {"global_batch_size": 8}})");
     return std::any_of(job.assumptions.begin(), job.assumptions.end(), [](const std::string& sentence) {
-      return sentence.find("stands in nodes of dgx-h100") != std::string::npos;
+      return sentence.find("is placed in nodes of dgx-h100") != std::string::npos;
     });
   };
   EXPECT_TRUE(told(R"({"name": "dgx-h100", "device": "mi300x"})"));

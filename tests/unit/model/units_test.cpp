@@ -44,12 +44,12 @@ TEST(Units, RefusesWhatIsNoQuantity) {
                                                        {"GB/s", "is not a number"},
                                                        {"nan", "is not a number"},
                                                        {"inf", "is not a number"},
-                                                       {"0x10GB/s", "has the unknown unit \"x10GB/s\""},
+                                                       {"0x10GB/s", "has an unknown unit \"x10GB/s\""},
                                                        {"-3GB/s", "is negative"},
                                                        {"1e999GB/s", "is too large"},
-                                                       {"3GBs", "has the unknown unit \"GBs\""},
-                                                       {"3 GB/s now", "has the unknown unit \"GB/s now\""},
-                                                       {"1..2GB/s", "has the unknown unit \".2GB/s\""}};
+                                                       {"3GBs", "has an unknown unit \"GBs\""},
+                                                       {"3 GB/s now", "has an unknown unit \"GB/s now\""},
+                                                       {"1..2GB/s", "has an unknown unit \".2GB/s\""}};
   for (const auto& [text, problem] : cases) {
     const ParsedQuantity parsed = parse_quantity(text, Dimension::kBandwidth);
     EXPECT_FALSE(parsed.value.has_value()) << text;

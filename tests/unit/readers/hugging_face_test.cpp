@@ -233,7 +233,7 @@ TEST(HuggingFace, ComplaintsPointIntoTheFile) {
   Diagnostic complaint = import_complaint(text, "config.json");
   EXPECT_EQ(complaint.field, "num_hidden_layers");
   EXPECT_EQ(complaint.where, "config.json:/num_hiden_layers");
-  EXPECT_NE(complaint.help.find("is \"num_hidden_layers\" meant?"), std::string::npos) << complaint.help;
+  EXPECT_NE(complaint.help.find("did you mean \"num_hidden_layers\"?"), std::string::npos) << complaint.help;
 
   EXPECT_EQ(import_complaint(small("llama", R"(, "head_dim": "wide")"), "c.json").where, "c.json:/head_dim");
   EXPECT_EQ(import_complaint(small("mixtral", R"(, "num_local_experts": 2, "num_experts_per_tok": 3)"), "c.json").where,

@@ -478,16 +478,16 @@ TEST(LaunchEnvironment, Launchers) {
 TEST(LaunchEnvironment, WrongValuesAreNamed) {
   EXPECT_EQ(refusal({{"RANK", "0"}}), "WORLD_SIZE: is not set, although RANK is");
   EXPECT_EQ(refusal({{"WORLD_SIZE", "2"}}), "RANK: is not set, although WORLD_SIZE is");
-  EXPECT_EQ(refusal({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "RANK: \"2\" is no whole number from 0 to 1");
-  EXPECT_EQ(refusal({{"RANK", "x"}, {"WORLD_SIZE", "2"}}), "RANK: \"x\" is no whole number from 0 to 1");
-  EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), "WORLD_SIZE: \"0\" is no whole number from 1 to 1000000");
+  EXPECT_EQ(refusal({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "RANK: \"2\" is not a whole number from 0 to 1");
+  EXPECT_EQ(refusal({{"RANK", "x"}, {"WORLD_SIZE", "2"}}), "RANK: \"x\" is not a whole number from 0 to 1");
+  EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "0"}}), "WORLD_SIZE: \"0\" is not a whole number from 1 to 1000000");
   EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "2"}}), "LOCAL_RANK: is not set, although RANK is");
   EXPECT_EQ(refusal({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "a"}}),
             "MASTER_PORT: is not set, although MASTER_ADDR is");
   EXPECT_EQ(
       refusal(
           {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "70000"}}),
-      "MASTER_PORT: \"70000\" is no whole number from 1 to 65535");
+      "MASTER_PORT: \"70000\" is not a whole number from 1 to 65535");
 }
 
 TEST(StoreAddresses, AreRead) {
