@@ -228,7 +228,7 @@ Rules replica_rules() {
        "valid cp"},
       {kDevices, "pp tp cp", [](auto& job, auto& layout) { return leaves_devices(job, model_ranks(layout)); }, kRanks,
        "valid pp"},
-      {"dp differs from the devices left by tp cp pp", "dp tp pp cp",
+      {"tp cp pp leave a different dp than requested", "dp tp pp cp",
        [](auto& job, auto& layout) { return model_ranks(layout) * layout.dp != job.cluster.devices(); },
        "dp {dp} · tp {tp} · pp {pp} · cp {cp} = {ranks} ranks, but the cluster has {devices} devices"},
       {"dataparallel needs one node and no other parallelism", "data_parallel tp pp cp", &is_no_single_process,
