@@ -51,9 +51,9 @@ enum class CollectiveWay { kRing, kTree, kSwitches };
 /// where between nodes the bytes are those over each network card (each rank has its own, as far as there are enough).
 /// latency and latency' are the modelled times of a single byte for this and the measured group; a measured message or
 /// all-to-all uses its own measured latency. Thus bus bandwidth carries over. In nodes without a switch, the time
-/// beyond the latency is multiplied by the links that the measured group fills over those that this group fills
-/// (Cluster::ring_bandwidth), and a path through the host is never compared with direct links. Between nodes, where a
-/// message uses one card and an all-to-all loads the cards differently from a ring, t is the model's time times
+/// beyond the latency is multiplied by the ratio of the links that the measured group fills to those that this group
+/// fills (Cluster::ring_bandwidth), and a path through the host is never compared with direct links. Between nodes,
+/// where a message uses one card and an all-to-all loads the cards differently from a ring, t is the model's time times
 /// measured / model'. An all-reduce that beats rings thanks to a reducing switch speeds up nothing else. If only links
 /// inside nodes were measured, they limit what a ring carries inside the nodes it crosses.
 /// Not modelled: gathers through CollNet; of NCCL's model, the per-channel limits of trees, the cost of posting to the
