@@ -24,21 +24,21 @@ enum class SpanKind : std::uint8_t {
   kGradientNorm,
   kOptimizer,
   kParameterGather,
-  kDispatch,  ///< tokens to the ranks of their experts, or the gradients of what comes back
-  kCombine,   ///< what the experts made of them back, or the gradients of the tokens
+  kDispatch,  ///< tokens sent to the ranks of their experts; backward: gradients of the expert outputs
+  kCombine,   ///< expert outputs sent back; backward: gradients of the tokens
 };
 constexpr bool is_action(SpanKind kind) {
   return kind <= SpanKind::kWeightGradient;
 }
-/// Runs inside an action, beside its computation or while that waits.
+/// True for exchanges, which run inside an action: overlapped with its computation or while the computation waits.
 constexpr bool is_exchange(SpanKind kind) {
   return kind == SpanKind::kDispatch || kind == SpanKind::kCombine;
 }
-/// Whether Span::action says what the span belongs to.
+/// True if Span::action names the action that the span belongs to.
 constexpr bool names_an_action(SpanKind kind) {
   return kind <= SpanKind::kSend || is_exchange(kind);
 }
-/// Of an action's span.
+/// Returns the span kind of an action.
 constexpr SpanKind span_kind(ActionKind kind) {
   switch (kind) {
     case ActionKind::kForward:
@@ -52,7 +52,7 @@ constexpr SpanKind span_kind(ActionKind kind) {
   }
   return SpanKind::kWeightGradient;
 }
-/// The words of every legend, trace and table.
+/// Names used in every legend, trace and table.
 template <>
 struct EnumNames<SpanKind> {
   static constexpr std::string_view kNames[] = {"forward",
@@ -78,16 +78,16 @@ struct EnumNames<StreamKind> {
 };
 inline constexpr std::size_t kStreamKindCount = std::size(EnumNames<StreamKind>::kNames);
 
-/// Something a rank did from start to end.
+/// One activity of a rank, from start to end.
 struct Span {
   Ticks start = 0;
   Ticks end = 0;
-  Action action;  ///< what was computed; of a send, what was sent, of an exchange, for what; unused by the flush
+  Action action;  ///< whose computation, sent result or exchange this is; unused by the flush
   SpanKind kind = SpanKind::kForward;
   StreamKind stream = StreamKind::kCompute;
 };
 
-/// An activation or gradient on its way between two ranks.
+/// An activation or gradient in transit between two ranks.
 struct Transfer {
   Ticks start = 0;
   Ticks end = 0;
@@ -97,27 +97,27 @@ struct Transfer {
   std::uint32_t to_rank = 0;
 };
 
-/// The weights of an asynchronous schedule, which change while the pipeline stays full.
+/// Weight versions of an asynchronous schedule, whose weights change while the pipeline stays full.
 struct WeightTrack {
-  std::vector<std::vector<int>> forward;  ///< by stage and microbatch: the version that the pass is computed with
+  std::vector<std::vector<int>> forward;  ///< indexed by stage and microbatch: version that the pass uses
   std::vector<std::vector<int>> backward;
-  std::vector<std::vector<Ticks>> updates;  ///< by rank: when its weights change; the updates take no time here
+  std::vector<std::vector<Ticks>> updates;  ///< indexed by rank: times of its weight updates, which take no time
 
-  /// Of an action's span.
+  /// Weight version that the action of the span uses.
   int version(const Span& span) const;
 };
 
-/// What happened when, forecast or measured: the only thing that reports, charts and comparisons read.
+/// Everything that happened and when, forecast or measured. Reports, charts and comparisons read nothing else.
 struct Timeline {
   std::string title;
-  std::string time_unit;                 ///< "s" for a job; empty for an abstract schedule in the user's own units
+  std::string time_unit;                 ///< "s" for a job; empty for an abstract schedule in the user's units
   double units_per_tick = 1e-6;          ///< 1e-12 for a job
-  std::vector<std::vector<Span>> ranks;  ///< by pipeline rank; spans in order of start, then of end
+  std::vector<std::vector<Span>> ranks;  ///< indexed by pipeline rank; spans in order of start, then of end
   std::vector<Transfer> transfers;       ///< in order of start
-  int slices_per_microbatch = 1;         ///< the program's: actions number slices, where microbatches are cut
-  std::optional<WeightTrack> weights;    ///< of an asynchronous schedule of the catalogue
-  bool frees_in_pairs = false;           ///< the program's
-  int model_copies = 1;                  ///< 2 for a bidirectional schedule, whose ranks hold a stage of each
+  int slices_per_microbatch = 1;         ///< as in the program; more than 1: actions are those of slices
+  std::optional<WeightTrack> weights;    ///< only for an asynchronous schedule of the catalogue
+  bool frees_in_pairs = false;           ///< as in the program
+  int model_copies = 1;                  ///< 2 for a bidirectional schedule, whose ranks hold a stage of each copy
 
   int rank_count() const { return static_cast<int>(ranks.size()); }
   Ticks makespan() const;

@@ -45,7 +45,7 @@ std::optional<Cell> parse_communication(std::string_view text) {
   const auto* found =
       std::find_if(kWords.begin(), kWords.end(), [word](const Word& known) { return known.text == word; });
   if (found == kWords.end() || found->of_microbatch != (end < text.size())) return std::nullopt;
-  // The numbers are those of an action: one with the same stage and microbatch shows whether they are.
+  // The numbers have the ranges of an action's, so that parse_action checks them.
   const std::string_view microbatch = found->of_microbatch ? text.substr(end) : "0";
   const auto numbers = parse_action(fmt::format("{}F{}", text.substr(0, begin), microbatch));
   if (!numbers) return std::nullopt;

@@ -24,7 +24,7 @@ ScheduleFault fault_at_cell(const CellProgram& program, int rank, std::size_t st
   return fault;
 }
 
-// Whether the program lists sends or receives at all.
+// True if the program lists any send or receive.
 bool lists_transfers(const CellProgram& program) {
   return std::any_of(program.ranks.begin(), program.ranks.end(), [](const std::vector<Cell>& cells) {
     return std::any_of(cells.begin(), cells.end(),
@@ -58,7 +58,7 @@ class TransferCheck {
   }
 
  private:
-  // Each check is asked for all cells in turn and gives the reason why a cell is wrong, if it is.
+  // Each check is called for all cells in turn and returns why the cell is wrong; empty if it is not.
   std::string check_place(const Cell& cell, int rank);
   std::string check_other_half(const Cell& cell, int rank);
   std::string check_order(const Cell& cell, int rank);
@@ -68,7 +68,7 @@ class TransferCheck {
   ByStage<std::size_t> microbatches_;
   Inputs<bool> sent_;  // by any rank, at any step
   Inputs<bool> received_;
-  Inputs<bool> made_;  // before the cell that is looked at
+  Inputs<bool> made_;  // before the current cell
   Inputs<bool> arrived_;
 };
 
@@ -81,17 +81,17 @@ std::string TransferCheck::check_place(const Cell& cell, int rank) {
   const auto transfer = transfer_of(needs_, cell);
   const bool to_next = cell.kind == CellKind::kSendForward || cell.kind == CellKind::kReceiveBackward;
   if (!transfer) {
-    return fmt::format("stage {} is the {} of its chain: it has no stage to {}", stage, to_next ? "last" : "first",
+    return fmt::format("stage {} is the {} of its chain: there is no stage to {}", stage, to_next ? "last" : "first",
                        is_send(cell.kind) ? "send to" : "receive from");
   }
   const std::size_t count = microbatches_[stage];
   if (cell.action.microbatch >= count) return fmt::format("stage {} has microbatches 0 to {}", stage, count - 1);
   if (!needs_.crosses_ranks(*transfer)) {
-    return fmt::format("stages {} and {} are both on rank {}: nothing is sent between them", transfer->from_stage,
-                       transfer->to_stage, rank);
+    return fmt::format("stages {} and {} are both on rank {}, so no transfer is needed between them",
+                       transfer->from_stage, transfer->to_stage, rank);
   }
   auto seen = is_send(cell.kind) ? sent_[*transfer] : received_[*transfer];
-  if (seen) return to_string(cell) + " comes a second time";
+  if (seen) return to_string(cell) + " is listed twice";
   seen = true;
   return {};
 }
@@ -122,7 +122,7 @@ std::string TransferCheck::check_order(const Cell& cell, int /*rank*/) {
   if (const auto transfer = transfer_of(needs_, cell)) {
     if (is_receive(cell.kind)) arrived_[*transfer] = true;
     if (is_send(cell.kind) && !made_[*transfer]) {
-      reason = fmt::format("{} comes before the {} that makes what it sends", to_string(cell),
+      reason = fmt::format("{} comes before the {} that produces its data", to_string(cell),
                            transfer->is_forward() ? "forward" : "backward");
     }
   }
@@ -201,7 +201,7 @@ class StageCheck {
     for_each_action(cell, [this, &reason](const Action& action) {
       if (adds_to_gradient(action.kind)) --due_[action.stage];
       if (shards_ && !unsharded_[action.stage] && reason.empty())
-        reason = fmt::format("{} comes while stage {} is not unsharded", to_string(action), action.stage);
+        reason = fmt::format("{} runs while stage {} is not unsharded", to_string(action), action.stage);
     });
     return reason;
   }
@@ -209,16 +209,16 @@ class StageCheck {
   std::string change_sharding(std::size_t stage, CellKind kind) {
     const bool unshard = kind == CellKind::kUnshard;
     if (unsharded_[stage] == unshard)
-      return fmt::format("stage {} is {} already", stage, unshard ? "unsharded" : "sharded");
+      return fmt::format("stage {} is already {}", stage, unshard ? "unsharded" : "sharded");
     unsharded_[stage] = unshard;
     return {};
   }
 
   std::string reduce(std::size_t stage) {
-    if (reduced_[stage]) return fmt::format("the gradients of stage {} are reduced a second time", stage);
+    if (reduced_[stage]) return fmt::format("the gradients of stage {} are reduced twice", stage);
     reduced_[stage] = true;
     if (due_[stage] == 0) return {};
-    return fmt::format("{} microbatch{} yet to add to the gradients of stage {}", due_[stage],
+    return fmt::format("{} microbatch{} yet to contribute to the gradients of stage {}", due_[stage],
                        due_[stage] == 1 ? " has" : "es have", stage);
   }
 
@@ -237,16 +237,16 @@ class StageCheck {
   const CellProgram& program_;
   bool shards_;
   bool reduces_;
-  std::vector<bool> unsharded_;   // by stage
-  std::vector<bool> reduced_;     // by stage
-  std::vector<std::size_t> due_;  // by stage: microbatches that have yet to add to its gradients
+  std::vector<bool> unsharded_;   // indexed by stage
+  std::vector<bool> reduced_;     // indexed by stage
+  std::vector<std::size_t> due_;  // indexed by stage: microbatches that have yet to contribute to its gradients
 };
 
 std::optional<ScheduleFault> find_stage_fault(const CellProgram& program) {
   return StageCheck(program).run();
 }
 
-// Cells as DeadlockSearch asks for them. Sends and receives return at once; an action waits until what it receives has
+// Cells in the form that DeadlockSearch expects. Sends and receives return at once; an action waits until its input has
 // been sent.
 class CellSteps {
  public:
@@ -295,7 +295,7 @@ std::optional<ScheduleFault> find_cell_deadlock(const CellProgram& program) {
   return DeadlockSearch(steps, needs, program.ranks.size(), program.microbatches_by_stage()).run();
 }
 
-// The step among all cells of what is step `step` among the compute cells.
+// Converts a step among the compute cells to the step among all cells.
 int step_among_all(const std::vector<Cell>& cells, int step) {
   for (std::size_t index = 0; index < cells.size(); ++index) {
     if (!is_compute(cells[index].kind)) continue;
@@ -319,7 +319,7 @@ struct ListedTransfer {
   std::size_t step = 0;
 };
 
-// By (rank, peer): the transfers between the two in the order in which the rank lists them.
+// Transfers between two ranks in the order in which the first lists them, keyed by (rank, peer).
 using TransferLists = std::map<std::pair<int, int>, std::vector<ListedTransfer>>;
 
 TransferLists list_transfers(const CellProgram& program, const Needs& needs) {
@@ -339,7 +339,7 @@ TransferLists list_transfers(const CellProgram& program, const Needs& needs) {
 }  // namespace
 
 std::optional<ScheduleFault> find_fault(const CellProgram& program) {
-  // Without communications, all there is to find.
+  // Replicated stages list no communications, so there is nothing else to check.
   if (!program.replicas_of_stage.empty()) return find_fault(compute_of(program));
   for (const auto check : {find_compute_fault, find_transfer_fault, find_stage_fault, find_cell_deadlock}) {
     if (std::optional<ScheduleFault> fault = check(program)) return fault;
@@ -361,7 +361,7 @@ std::optional<ScheduleFault> find_transfer_mismatch(const CellProgram& program) 
     const auto peer_step = static_cast<int>(there->step);
     ScheduleFault fault = fault_at_cell(program, rank, here->step, "");
     fault.reason = fmt::format(
-        "ranks {} and {} list their transfers in different orders: next is {} here, {} on rank {} at step {}", rank,
+        "ranks {} and {} list their transfers in different orders: next is {} here but {} on rank {} at step {}", rank,
         peer, fault.cell, to_string(program.ranks[peer][there->step]), peer, peer_step);
     fault.cycle = {{.rank = rank, .step = *fault.step}, {.rank = peer, .step = peer_step}};
     return fault;
@@ -380,7 +380,7 @@ struct Window {
   int end = 0;
 };
 
-// At most `most` of 0 .. count - 1, with `centre` in the middle where possible.
+// At most `most` of 0 .. count - 1, centred on `centre` where possible.
 Window window_around(int centre, int most, int count) {
   const int begin = std::max(0, std::min(centre - most / 2, count - most));
   return {begin, std::min(count, begin + most)};

@@ -24,7 +24,7 @@ bool contains(const std::vector<int>& stages, int stage) {
   return std::find(stages.begin(), stages.end(), stage) != stages.end();
 }
 
-// The first `count` stages in the order of their next use; one more when a pair brings two at once.
+// The first `count` stages in the order of their next use; one more if a pair uses two at once.
 std::vector<int> first_of(const std::vector<NextUse>& uses, std::size_t count) {
   std::vector<int> stages;
   for (std::size_t place = 0; place < uses.size(); ++place) {
@@ -34,8 +34,8 @@ std::vector<int> first_of(const std::vector<NextUse>& uses, std::size_t count) {
   return stages;
 }
 
-// By cell: the stages to hold while it runs. Found from the end: a stage that is used moves to the front of the list,
-// so that time is linear in the cells.
+// Stages to hold unsharded while each cell runs, indexed by cell. Works from the end and moves each used stage to the
+// front of the list, so that time is linear in the cells.
 std::vector<std::vector<int>> windows_of(const std::vector<Cell>& cells, int active_stages) {
   std::vector<std::vector<int>> windows(cells.size());
   std::vector<NextUse> uses;
@@ -95,7 +95,7 @@ constexpr bool completes_gradient(ActionKind kind) {
 }  // namespace
 
 void add_gradient_reductions(CellProgram& program) {
-  // By stage: how many microbatches have yet to add to its gradients.
+  // Indexed by stage: microbatches that have yet to contribute to its gradients.
   std::vector<std::size_t> due(program.rank_of_stage.size(), 0);
   for (const std::vector<Cell>& cells : program.ranks) {
     for (const Cell& cell : cells) {
@@ -118,7 +118,7 @@ void add_gradient_reductions(CellProgram& program) {
 
 namespace {
 
-// Which rank takes a cell in which round.
+// The round in which a rank takes a cell.
 struct Turn {
   std::size_t round = 0;
   std::size_t rank = 0;
@@ -128,7 +128,7 @@ struct Turn {
   }
 };
 
-// In every round each rank takes one cell, the lowest rank first. A rank that lacks something is woken when it arrives:
+// In every round each rank takes one cell, the lowest rank first. A rank that lacks an input is woken when it arrives:
 // in the same round by a lower rank, in the next by a higher one.
 class SendReceivePass {
  public:
@@ -190,8 +190,8 @@ class SendReceivePass {
   Needs needs_;
   Inputs<bool> arrived_;
   std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns_;
-  std::vector<std::size_t> next_;  // by rank: the cell it takes next
-  std::vector<bool> waits_;        // by rank
+  std::vector<std::size_t> next_;  // indexed by rank: the cell it takes next
+  std::vector<bool> waits_;        // indexed by rank
   std::vector<std::vector<Cell>> result_;
 };
 
@@ -203,8 +203,8 @@ void add_send_receive(CellProgram& program) {
 
 namespace {
 
-// One rank's cells, receives taken out and put back where they are due. A receive that was consumed stays in its peer's
-// list and is recognised there by its flag.
+// One rank's cells, with receives taken out and put back where they are due. A consumed receive stays in its peer's
+// list, where its flag identifies it.
 class DeferPass {
  public:
   DeferPass(const Needs& needs, Inputs<bool>& waiting, int rank) : needs_(needs), waiting_(waiting), rank_(rank) {}

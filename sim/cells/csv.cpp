@@ -16,7 +16,7 @@ namespace flopcast {
 
 namespace {
 
-// A cell of a schedule's text; line and cell count from 1.
+// A cell of a CSV text; line and cell count from 1.
 struct CsvPlace {
   std::string_view file;
   std::size_t line = 1;
@@ -25,10 +25,10 @@ struct CsvPlace {
 
 // Throws ConfigError (field "schedule", where "file.csv:LINE:CELL").
 [[noreturn]] void fail_at(const CsvPlace& place, std::string problem, std::string help);
-// The same for a text that is no cell; the help says what it may have been meant to be.
+// Same, for a text that is not a cell; the help suggests what it may have been meant to be.
 [[noreturn]] void fail_at_cell(const CsvPlace& place, std::string_view cell);
 
-// Takes the next cell off `line`, without blanks and quotes, and the comma after it.
+// Removes the next cell and the comma after it from `line`; returns the cell without blanks and quotes.
 std::string_view take_cell(std::string_view& line, const CsvPlace& place) {
   const std::size_t begin = std::min(line.find_first_not_of(" \t\r"), line.size());
   if (begin == line.size() || line[begin] != '"') {
@@ -63,7 +63,7 @@ void visit_line(std::string_view line, CsvPlace place,
   }
 }
 
-// What stands between the numbers of `cell`; empty when it is not number, letters, number.
+// The letters between the two numbers of `cell`; empty unless it consists of number, letters, number.
 std::string_view word_of(std::string_view cell) {
   const std::size_t begin = std::min(cell.find_first_not_of(kDecimalDigits), cell.size());
   const std::size_t end = std::min(cell.find_first_of(kDecimalDigits, begin), cell.size());
@@ -74,20 +74,20 @@ std::string_view word_of(std::string_view cell) {
 
 std::string help_for(std::string_view cell) {
   if (word_of(cell) == "BW") {
-    return "BW is what zero-bubble papers and old PyTorch dumps call the whole backward pass, and B its input-gradient "
+    return "zero-bubble papers and old PyTorch dumps write BW for the whole backward pass and B for its input-gradient "
            "part: rename B to I, then BW to B";
   }
   const std::size_t separator = cell.find_first_of("; \t");
   const bool separated = cell.find('(') == std::string_view::npos && separator != std::string_view::npos &&
                          parse_action(cell.substr(0, separator)).has_value();
-  if (separated) return "separate cells with commas: one line a rank, cells such as 2F0";
-  return "<stage><F|B|I|W><microbatch> such as 2F0, a pair (3F1;0B0)OVERLAP_F_B, or an empty cell; one line a rank, "
+  if (separated) return "separate cells with commas: one line per rank, cells such as 2F0";
+  return "<stage><F|B|I|W><microbatch> such as 2F0, a pair (3F1;0B0)OVERLAP_F_B, or an empty cell; one line per rank, "
          "no header";
 }
 
-// Calls `visit` with every cell of the text, line by line, without blanks and quotes around it; a byte order mark,
-// CRLF and blank lines at the end are accepted. Returns the number of lines. Throws ConfigError (field "schedule") on
-// an open quote and on more lines than a program can have ranks.
+// Calls `visit` with every cell of the text, line by line, without surrounding blanks and quotes; accepts a byte order
+// mark, CRLF and blank lines at the end. Returns the number of lines. Throws ConfigError (field "schedule") on an
+// unclosed quote and on more lines than a program can have ranks.
 std::size_t for_each_cell(std::string_view text, std::string_view file_name,
                           const std::function<void(std::string_view, const CsvPlace&)>& visit) {
   text = without_byte_order_mark(text);
@@ -97,7 +97,7 @@ std::size_t for_each_cell(std::string_view text, std::string_view file_name,
   while (!text.empty()) {
     const CsvPlace place{.file = file_name, .line = lines + 1, .cell = 1};
     if (lines == kMaxStages) {
-      fail_at(place, "the file has too many lines", fmt::format("one line a rank, at most {}", kMaxStages));
+      fail_at(place, "the file has too many lines", fmt::format("use one line per rank, at most {}", kMaxStages));
     }
     const std::size_t end = std::min(text.find('\n'), text.size());
     visit_line(text.substr(0, end), place, visit);
@@ -118,10 +118,10 @@ void fail_at_cell(const CsvPlace& place, std::string_view cell) {
   const std::string_view word = word_of(cell);
   constexpr std::array<std::string_view, 8> kKnown = {"F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B"};
   if (std::find(kKnown.begin(), kKnown.end(), word) != kKnown.end()) {
-    fail_at(place, fmt::format("cell {} has too large a number", quote(cell)),
-            fmt::format("stages below {}, microbatches below {}", kMaxStages, kMaxMicrobatches));
+    fail_at(place, fmt::format("a number in cell {} is too large", quote(cell)),
+            fmt::format("use stages below {} and microbatches below {}", kMaxStages, kMaxMicrobatches));
   }
-  fail_at(place, fmt::format("cell {} is no action", quote(cell)), help_for(cell));
+  fail_at(place, fmt::format("cell {} is not an action", quote(cell)), help_for(cell));
 }
 
 void include_stage(ByStage<int>& rank_of_stage, std::size_t stage, int rank) {
@@ -129,7 +129,7 @@ void include_stage(ByStage<int>& rank_of_stage, std::size_t stage, int rank) {
   if (rank_of_stage[stage] == -1) rank_of_stage[stage] = rank;
 }
 
-// Stages belong to the rank that executes them first.
+// A stage belongs to the rank that executes it first.
 CellProgram read_cells(std::string_view text, std::string_view file_name) {
   CellProgram program;
   std::size_t kept = 0;
@@ -142,13 +142,14 @@ CellProgram read_cells(std::string_view text, std::string_view file_name) {
     });
     if (program.ranks.size() <= rank) program.ranks.resize(rank + 1);
     program.ranks[rank].push_back(*cell);
-    if (++kept > kMaxActions) fail_at(place, "the file has too many actions", fmt::format("at most {}", kMaxActions));
+    if (++kept > kMaxActions)
+      fail_at(place, "the file has too many actions", fmt::format("use at most {} actions", kMaxActions));
   });
   if (program.rank_of_stage.empty()) {
     throw ConfigError(Diagnostic{.field = "schedule",
-                                 .problem = lines == 0 ? "the file is empty" : "the file has no action",
+                                 .problem = lines == 0 ? "the file is empty" : "the file has no actions",
                                  .where = std::string(file_name),
-                                 .help = "one line a rank, cells such as 2F0 separated by commas"});
+                                 .help = "write one line per rank, with cells such as 2F0 separated by commas"});
   }
   program.ranks.resize(lines);
   return program;
@@ -207,10 +208,11 @@ CellProgram parse_cell_csv(std::string_view text, std::string_view file_name, co
   if (chains.empty()) program.chains = {Chain{.first_stage = 0, .last_stage = program.stage_count() - 1}};
   program.replicas_of_stage = infer_replicas(compute_of(program));
   if (!program.replicas_of_stage.empty() && program.communication_count() > 0) {
-    throw ConfigError(Diagnostic{.field = "schedule",
-                                 .problem = "the file lists communications of replicated stages, which are not known",
-                                 .where = std::string(file_name),
-                                 .help = "leave out SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD"});
+    throw ConfigError(
+        Diagnostic{.field = "schedule",
+                   .problem = "the file lists communications of replicated stages, which is not supported",
+                   .where = std::string(file_name),
+                   .help = "remove SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD"});
   }
   return program;
 }
@@ -225,9 +227,9 @@ std::vector<Chain> parse_chains(std::string_view text) {
     const std::optional<int> last = dash < range.size() ? parse_stage(range.substr(dash + 1)) : std::nullopt;
     if (!first || !last || *first > *last) {
       throw ConfigError(Diagnostic{.field = "chains",
-                                   .problem = fmt::format("{} is no range of stages", quote(range)),
+                                   .problem = fmt::format("{} is not a range of stages", quote(range)),
                                    .where = "",
-                                   .help = "first-last, ascending, separated by commas, such as 0-3,4-7"});
+                                   .help = "write ascending ranges separated by commas, such as 0-3,4-7"});
     }
     chains.push_back(Chain{.first_stage = *first, .last_stage = *last});
     begin = end + 1;

@@ -13,7 +13,7 @@ void TickArray::resize(std::size_t size) {
 }
 
 TimeOverflow::TimeOverflow()
-    : ConfigError(Diagnostic{"time", "the times add up to more than the simulated clock can count (2^63 ticks)", "",
+    : ConfigError(Diagnostic{"time", "the times add up to more than the simulated clock can represent (2^63 ticks)", "",
                              "a tick is a picosecond in a job (107 days at most) and 1/63,000,000 of the unit in a "
                              "bare schedule: use shorter times or fewer microbatches"}) {}
 
@@ -24,15 +24,15 @@ constexpr std::uint32_t kNone = TaskGraph::kNone;
 struct Stream {
   Ticks free_at;            // end of the last task that ran
   TaskId cursor;            // the next task; all before it are done
-  TaskId last;              // one past the stream's tasks
-  TaskId awaited;           // what the head waits for while the stream sleeps
+  TaskId last;              // one past the stream's last task
+  TaskId awaited;           // the task that the head waits for while the stream sleeps
   StreamId next_waiter;     // links the streams that sleep on the same stream
   StreamId first_waiter;    // streams that sleep on this one
   TaskId earliest_awaited;  // no waiter needs anything before this task
 };
 static_assert(sizeof(Stream) == 32, "the streams of a node stay in the nearest cache");
 
-// How far the dependencies of a join are known.
+// Dependencies of a join resolved so far.
 struct JoinState {
   Ticks ready = 0;
   std::uint32_t resolved = 0;
@@ -84,9 +84,9 @@ class Loop {
   std::vector<Stream> streams_;
   std::vector<JoinState> joins_;
   std::vector<CollectiveState> collectives_;
-  std::vector<std::uint32_t> first_part_;  // of a collective, in parts_
-  std::vector<StreamId> parts_;            // the streams that have arrived at a collective
-  std::vector<StreamId> queue_;            // streams worth serving, each at most once
+  std::vector<std::uint32_t> first_part_;  // indexed by collective: its first entry in parts_
+  std::vector<StreamId> parts_;            // streams that have arrived at each collective
+  std::vector<StreamId> queue_;            // streams that may be able to run, each at most once
   std::size_t head_ = 0;
   std::size_t tail_ = 0;
   std::size_t queued_ = 0;
@@ -172,7 +172,7 @@ void Loop<kCheckOverflow>::serve(StreamId id) {
   if (stream.earliest_awaited < cursor) wake_waiters(stream);
 }
 
-// A join remembers the dependencies it has seen, so that it costs as many steps as it has dependencies.
+// A join remembers the dependencies it has resolved, so that its cost is linear in their number.
 template <bool kCheckOverflow>
 typename Loop<kCheckOverflow>::Outcome Loop<kCheckOverflow>::run_join(StreamId id, Stream& stream,
                                                                       const TaskGraph::Task& task) {
@@ -205,7 +205,7 @@ typename Loop<kCheckOverflow>::Outcome Loop<kCheckOverflow>::run_join(StreamId i
   return Outcome::kCompleted;
 }
 
-// Runs all parts of a collective. The stream that came last goes on by itself, the others queue.
+// Runs all parts of a collective. The stream that arrived last continues at once; the others are queued.
 template <bool kCheckOverflow>
 void Loop<kCheckOverflow>::complete(CollectiveId id) {
   const std::uint32_t parts = graph_.collectives()[id].parts;

@@ -13,32 +13,33 @@ using StreamId = std::uint32_t;
 using CostId = std::uint32_t;
 using CollectiveId = std::uint32_t;
 
-/// What a task waits for: the task's end plus a lag. The lag may be negative down to minus that task's duration, which
-/// makes it a start-to-start constraint.
+/// A constraint on a task's start: the end of `task` plus a lag. The lag may be as low as minus that task's duration,
+/// which makes it a start-to-start constraint.
 struct Dependency {
   TaskId task = 0;
   StreamId stream = 0;  ///< the stream of `task`
   Ticks lag = 0;
 };
 
-/// A duration, and the lag after the task's one dependency.
+/// A duration, and the lag after the task's only dependency.
 struct Cost {
   Ticks duration = 0;
   Ticks lag = 0;
 };
 
-/// Work for the engine, free of any meaning: streams are in-order queues of tasks, a task has a duration and
-/// dependencies, and a collective is one operation with a part in each of several streams: its parts start together,
+/// Work for the engine, independent of what it represents. Streams are in-order queues of tasks; a task has a duration
+/// and dependencies. A collective is one operation with a part in each of several streams: its parts start together,
 /// when each is ready and at the head of its stream, and end together.
 ///
-/// Built stream by stream; a task may depend on tasks of streams that are added later. The order within a stream needs
-/// no dependency. 12 bytes per task with at most one dependency, 24 more and 16 per dependency for the others.
+/// Graphs are built stream by stream; a task may depend on tasks of streams that are added later. The order within a
+/// stream needs no dependency. A task with at most one dependency takes 12 bytes; others take 24 more, and 16 per
+/// dependency.
 class TaskGraph {
  public:
-  /// One record for the engine's loop. Without a dependency it names the task past the last one and the stream past the
-  /// last one, which end at 0 and are always done.
+  /// A record for the engine's loop. A task without a dependency names the task and the stream past the last ones,
+  /// which end at 0 and are always done.
   struct Task {
-    TaskId dependency;  ///< or the index into joins()
+    TaskId dependency;  ///< or an index into joins()
     StreamId dependency_stream;
     CostId cost;  ///< or kJoin
   };
@@ -58,10 +59,10 @@ class TaskGraph {
   };
 
   void reserve(std::size_t tasks, std::size_t streams);
-  /// Back to an empty graph, keeping the memory.
+  /// Empties the graph but keeps its memory.
   void clear();
 
-  /// The tasks added from here on belong to a new stream.
+  /// Starts a new stream, to which the tasks added next belong.
   StreamId begin_stream();
   CostId add_cost(Ticks duration, Ticks lag);
   CollectiveId add_collective(Ticks duration);
@@ -74,15 +75,15 @@ class TaskGraph {
   TaskId add_task(Ticks duration, const std::vector<Dependency>& dependencies);
   TaskId add_part(CollectiveId collective, const std::vector<Dependency>& dependencies);
 
-  /// Closes the last stream; the engine takes finished graphs only.
+  /// Closes the last stream; the engine requires a finished graph.
   void finish();
-  /// Gives every task a cost of its own, for set_duration. 16 more bytes per task.
+  /// Gives every task its own cost, as set_duration requires. Takes 16 more bytes per task.
   void separate_costs();
-  /// Of a task of a finished graph with separate costs that is no part of a collective. A negative lag that someone
-  /// has after the task must stay within its duration.
+  /// Requires a finished graph with separate costs; `task` must not be part of a collective. A negative lag after the
+  /// task must stay within its duration.
   void set_duration(TaskId task, Ticks duration);
   /// Throws InternalError unless every dependency names its task's stream, durations are >= 0 and every lag is at least
-  /// minus the duration of the task it follows. Linear; for tests and for new builders.
+  /// minus the duration of the task it follows. Linear; for tests and new builders.
   void check() const;
 
   std::uint32_t stream_count() const { return static_cast<std::uint32_t>(first_of_stream_.size() - 1); }
@@ -98,7 +99,7 @@ class TaskGraph {
   Ticks duration_of(TaskId task) const;
   /// The dependencies of a task, however they are stored. For tests and reports; not for inner loops.
   std::vector<Dependency> dependencies_of(TaskId task) const;
-  /// An upper bound of every start and end; negative when 64 bits might not hold it.
+  /// An upper bound of every start and end; negative if 64 bits might not hold it.
   Ticks horizon_bound() const;
   std::size_t bytes() const;
 

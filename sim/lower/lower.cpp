@@ -15,13 +15,13 @@ namespace {
 
 constexpr std::uint32_t kNoTask = TaskGraph::kNone;
 
-// The costs of a stage: its four kinds of actions with the latency of what each waits for, then its two sends.
+// Costs of a stage: its four kinds of actions, each with the latency of its input, then its two sends.
 constexpr CostId kCostsPerStage = 6;
 constexpr CostId kSendForward = 4;
 constexpr CostId kSendBackward = 5;
 
-// Calls visit with the kind as a constant, which spares a loop over millions of actions a tenth of its work. I needs
-// what B needs.
+// Calls visit with the kind as a constant, which saves a tenth of the work in a loop over millions of actions. I has
+// the same dependencies as B.
 template <class Visit>
 void with_constant(ActionKind kind, const Visit& visit) {
   if (kind == ActionKind::kForward) {
@@ -33,7 +33,7 @@ void with_constant(ActionKind kind, const Visit& visit) {
   }
 }
 
-// The tasks of a rank's flush, present or not.
+// The tasks of a rank's flush: true if present.
 struct FlushShape {
   bool reduction = false;
   bool embedding = false;
@@ -87,7 +87,7 @@ class Lowering {
   std::vector<FlushShape> flush_;
   CollectiveId embedding_ = kNoTask;
   CollectiveId norm_ = kNoTask;
-  std::vector<Dependency> dependencies_;  // of the task at hand
+  std::vector<Dependency> dependencies_;  // of the current task
   LoweredStep& step_;
 };
 
@@ -117,7 +117,7 @@ void Lowering::shape_flush() {
   }
 }
 
-// Gives every action the number its task will have, and enters which task makes its result available to its consumers.
+// Assigns every action the id of its future task, and records which task makes its result available to consumers.
 TaskId Lowering::number_tasks() {
   TaskId id = 0;
   for (std::size_t rank = 0; rank < program_.ranks.size(); ++rank) {
@@ -202,7 +202,7 @@ void Lowering::add_rank(std::size_t rank) {
   if (has_flush_) add_flush(rank, id == first ? kNoTask : id - 1);
 }
 
-// Into dependencies_: what the action waits for, less what the order of its stream implies.
+// Fills dependencies_ with what the action waits for, except what the order of its stream implies.
 void Lowering::collect_dependencies(const Action& action, TaskId id) {
   const std::uint32_t own = needs_.rank_of(action);
   const auto wait_for = [&](TaskId task, std::uint32_t rank, Ticks lag) {
@@ -215,7 +215,7 @@ void Lowering::collect_dependencies(const Action& action, TaskId id) {
   if (const auto needed = needed_on_stage(action.kind)) wait_for(results_.find(action, action.stage, *needed), own, 0);
 }
 
-// The valid case, in which at most one dependency is left, goes straight into the graph.
+// A valid program keeps at most one dependency per task, which goes straight into the graph.
 void Lowering::add_action(const Action& action, TaskId id, std::uint32_t own_rank) {
   TaskId own = kNoTask;
   TaskId producer = kNoTask;
@@ -278,7 +278,8 @@ void Lowering::add_flush(std::size_t rank, TaskId last_action) {
   add_gradient_stream(rank, last_action == kNoTask ? nullptr : &after_actions);
 }
 
-// Which task ends a stage's gradients shows in the labels of the rank's own tasks, the last ones of the step so far.
+// The task that ends a stage's gradients is found by the labels of the rank's tasks, which are the last ones of the
+// step so far.
 void Lowering::add_overlapped_reductions(std::size_t rank) {
   if (overlapped_count(rank) == 0) return;
   TaskGraph& graph = step_.graph;
@@ -346,12 +347,12 @@ void Lowering::add_gradient_stream(std::size_t rank, const Dependency* after_act
   }
 }
 
-// To the nearest tick; `parts` of `whole` are at most all of it, so nothing overflows.
+// Rounds to the nearest tick. Nothing overflows, because `parts` is at most `whole`.
 Ticks share_of(Ticks time, Ticks parts, Ticks whole) {
   return time / whole * parts + (time % whole * parts + whole / 2) / whole;
 }
 
-// Gives the numbers of a list to the stages of a program.
+// Assigns the numbers of a list to the stages of a program.
 class Spreader {
  public:
   Spreader(const Program& program, bool in_comparison) : program_(program), in_comparison_(in_comparison) {}
@@ -389,11 +390,11 @@ class Spreader {
   [[noreturn]] void refuse_list(const char* name, std::size_t numbers, std::size_t ranks) const {
     const bool by_rank = in_comparison_ && ranks > 1 && ranks != static_cast<std::size_t>(program_.stage_count());
     throw ConfigError({name,
-                       fmt::format("{} numbers for {} stage{} of {}", numbers, program_.stage_count(),
+                       fmt::format("{} numbers are given for {} stage{} of {}", numbers, program_.stage_count(),
                                    program_.stage_count() == 1 ? "" : "s", program_.schedule),
                        "",
-                       by_rank ? fmt::format("give one number, one a stage, or one for each of the {} ranks", ranks)
-                               : "give one number, or one a stage"});
+                       by_rank ? fmt::format("give one number, one per stage, or one for each of the {} ranks", ranks)
+                               : "give one number, or one per stage"});
   }
 
   const Program& program_;
@@ -412,21 +413,22 @@ ResultTable::ResultTable(const Program& program) {
   }
   microbatches_ = std::size_t{highest.microbatch} + 1;
   const auto stages = static_cast<std::size_t>(program.stage_count());
-  // Every stage must at least run the forward of each microbatch of its chain, and a schedule of two chains may number
-  // the microbatches of both together.
+  // Every stage must run at least the forward of each microbatch of its chain, and a schedule with two chains may
+  // number the microbatches of both together.
   const std::size_t chains = std::max<std::size_t>(1, program.chains.size());
   if (stages * microbatches_ > chains * program.action_count() + stages) {
-    throw ConfigError(Diagnostic{"schedule",
-                                 fmt::format("{} names microbatch {}, but {} stages have only {} actions together",
-                                             to_string(highest), highest.microbatch, stages, program.action_count()),
-                                 "", fmt::format("every stage runs every microbatch 0 to {}", highest.microbatch)});
+    throw ConfigError(
+        Diagnostic{"schedule",
+                   fmt::format("{} refers to microbatch {}, but the {} stages have only {} actions in total",
+                               to_string(highest), highest.microbatch, stages, program.action_count()),
+                   "", fmt::format("every stage must run all microbatches from 0 to {}", highest.microbatch)});
   }
   tasks_.assign(2 * stages * microbatches_, TaskGraph::kNone);
 }
 
 void ResultTable::refuse_twice(const Action& action) {
   throw ConfigError(Diagnostic{"schedule", fmt::format("{} is executed twice", to_string(action)), "",
-                               "every stage runs F once and either B once or I and W once for each microbatch"});
+                               "every stage must run F once and either B once or I and W once for each microbatch"});
 }
 
 void ResultTable::refuse_missing(const Action& action, std::uint16_t stage, ActionKind kind) {
@@ -439,7 +441,7 @@ void ResultTable::refuse_missing(const Action& action, std::uint16_t stage, Acti
           : fmt::format("{}B{} or {}I{}", missing.stage, missing.microbatch, missing.stage, missing.microbatch);
   throw ConfigError(Diagnostic{"schedule",
                                fmt::format("{} needs {}, which no rank executes", to_string(action), either), "",
-                               "every stage runs F once and either B once or I and W once for each microbatch"});
+                               "every stage must run F once and either B once or I and W once for each microbatch"});
 }
 
 void lower(const Program& program, const StepTimes& times, LoweredStep& step) {

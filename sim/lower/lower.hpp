@@ -16,15 +16,15 @@ namespace flopcast {
 
 class CostsByStage;
 
-/// Which task makes the result of a stage's forward, and of its backward or input gradient, available to others.
+/// Maps the forward of each stage, and its backward or input gradient, to the task that makes the result available.
 /// Four bytes per action; a look-up is one load.
 class ResultTable {
  public:
-  /// Throws ConfigError (field "schedule") when the microbatch numbers leave gaps so large that the table would dwarf
-  /// the program.
+  /// Throws ConfigError (field "schedule") if the microbatch numbers leave gaps so large that the table would dwarf the
+  /// program.
   explicit ResultTable(const Program& program);
 
-  /// Throws ConfigError when the action has been entered before. Weight gradients produce nothing others wait for.
+  /// Throws ConfigError if the action was entered before. Ignores weight gradients, because no action waits for them.
   void enter(const Action& action, TaskId task) {
     if (action.kind == ActionKind::kWeightGradient) return;
     TaskId& entry = tasks_[index(action.stage, action.kind, action.microbatch)];
@@ -32,8 +32,8 @@ class ResultTable {
     entry = task;
   }
 
-  /// The result of a stage that the action waits for, of kind forward or (B or I) backward, for the action's
-  /// microbatch. Throws ConfigError when nobody produces it.
+  /// Task that produces a stage's result, of kind forward or (B or I) backward, for the action's microbatch. Throws
+  /// ConfigError if no rank produces it.
   TaskId find(const Action& action, std::uint16_t stage, ActionKind kind) const {
     const TaskId task = tasks_[index(stage, kind, action.microbatch)];
     if (task == TaskGraph::kNone) refuse_missing(action, stage, kind);
@@ -51,9 +51,9 @@ class ResultTable {
   std::vector<TaskId> tasks_;
 };
 
-/// What a task of the engine means.
+/// The meaning of an engine task.
 struct TaskLabel {
-  Action action;  ///< of an overlapped pair the first; of a send the one whose result it carries
+  Action action;  ///< the first of an overlapped pair; for a send, the action whose result it carries
   SpanKind kind = SpanKind::kForward;
 };
 
@@ -62,64 +62,61 @@ struct StreamLabel {
   StreamKind kind = StreamKind::kCompute;
 };
 
-/// A step as work for the engine, and what each of its tasks and streams stands for.
+/// A step as work for the engine, and the meaning of its tasks and streams.
 struct LoweredStep {
   TaskGraph graph;
-  std::vector<TaskLabel> labels;                          ///< by task
-  std::vector<StreamLabel> streams;                       ///< by stream
-  std::vector<std::pair<TaskId, Action>> second_of_pair;  ///< of each overlapped pair, in order of tasks
+  std::vector<TaskLabel> labels;                          ///< indexed by task
+  std::vector<StreamLabel> streams;                       ///< indexed by stream
+  std::vector<std::pair<TaskId, Action>> second_of_pair;  ///< one entry per overlapped pair, in order of tasks
 };
 
-/// Turns a schedule and its times into tasks, one compute stream a rank and, with a flush, one gradient stream.
+/// Turns a schedule and its times into tasks, with one compute stream per rank and, with a flush, one gradient stream.
 ///
-/// - F of stage s waits for F of s - 1 in its chain, B and I for F of their own stage and for B or I of s + 1, W for
-/// its I.
-///   A dependency that the order of the stream implies is dropped, so at most one is left in a valid program.
-/// - An overlapped pair is one task: it starts when both halves are ready and both results exist at its end. It takes
-/// as long as both, less StageTimes::pair_saved, or StageTimes::fused.
-/// - A transfer between ranks is a lag on the dependency: it costs latency only, is never queued behind another and
+/// - F of stage s waits for F of s - 1 in its chain; B and I wait for F of their stage and for B or I of s + 1; W waits
+///   for its I. A dependency that the order of the stream implies is dropped, so a task of a valid program keeps at
+///   most one.
+/// - An overlapped pair is one task: it starts when both halves are ready, and both results exist at its end. It takes
+///   the sum of both times less StageTimes::pair_saved, or StageTimes::fused.
+/// - A transfer between ranks is a lag on the dependency: it costs latency only, never queues behind another and
 ///   leaves the device free. With StepTimes::blocking_sends it is a task of the sender's compute stream, right after
 ///   the action that produced it. Between stages of one rank nothing is sent.
-/// - The flush of a rank, after its last action: gradient reduction, embedding reduction (one collective of the ranks
-/// of
-///   the first and the last stage, where these differ and it takes time), gradient norm (one collective of all ranks)
-///   and parameter gather on the gradient stream, the optimizer on the compute stream between norm and gather. What
-///   takes no time on any rank is left out.
-///
-/// - Overlapped gradient reductions come before the flush on the gradient stream, each bound to the last backward
-/// action
-///   of its stage by a negative lag.
+/// - The flush follows a rank's last action. On the gradient stream: gradient reduction, embedding reduction (one
+///   collective of the ranks of the first and the last stage, if these differ and it takes time), gradient norm (one
+///   collective of all ranks) and parameter gather; on the compute stream: the optimizer, between norm and gather.
+///   Operations that take no time on any rank are left out.
+/// - Overlapped gradient reductions precede the flush on the gradient stream. A negative lag ties each of them to
+///   the last backward action of its stage.
 ///
 /// Left out: bandwidth shared by transfers.
-/// Throws ConfigError (field "schedule") when an action that another needs is missing or listed twice; the order itself
-/// may be wrong, which run() then reports as a deadlock.
+/// Throws ConfigError (field "schedule") if an action that another needs is missing or listed twice. The order itself
+/// may be wrong; run() then reports a deadlock.
 LoweredStep lower(const Program& program, const StepTimes& times);
-/// The same into a step whose memory is reused; what it held is gone, whether this succeeds or throws.
+/// Same, but reuses the memory of `step`, whose contents are lost whether this succeeds or throws.
 void lower(const Program& program, const StepTimes& times, LoweredStep& step);
 
-/// What the engine found, in the words of the schedule. Throws ConfigError, naming the actions that wait for each
-/// other, when the engine reported a deadlock. Title and unit are left to the caller.
+/// Translates the engine's result into a timeline of the schedule. Throws ConfigError, naming the actions that wait for
+/// each other, if the engine reported a deadlock. The title is the schedule's name; the unit is left to the caller.
 Timeline make_timeline(const Program& program, const StepTimes& times, const LoweredStep& step,
                        const EngineResult& result);
 
-/// lower, run and make_timeline.
+/// Calls lower, run and make_timeline.
 Timeline simulate(const Program& program, const StepTimes& times);
 
-/// "rank 0 cannot start 0B0, which needs 1B0 of rank 1; …" for the first few blocked streams.
+/// "rank 0 cannot start 0B0, which needs 1B0; …" for the first few blocked streams.
 std::string describe_deadlock(const LoweredStep& step, const EngineResult& result);
 
-/// The numbers of a list as times of a program's stages, of one slice where microbatches are cut. One number is
-/// every stage's, and in a comparison that of a rank's whole share of the model; as many numbers as stages are theirs;
-/// in a comparison as many as ranks are those of each rank's share. Rounded to the nearest tick. Throws ConfigError for
-/// any other list, about the field `name`.
+/// Converts a list of numbers to times of a program's stages, per slice if microbatches are cut. A single number
+/// applies to every stage; in a comparison it is the time of a rank's whole share of the model. A list with one number
+/// per stage gives the stages' times; in a comparison, one with a number per rank gives the times of the ranks' shares.
+/// Rounds to the nearest tick. Throws ConfigError about the field `name` for any other list.
 std::vector<Ticks> spread_times(const char* name, const std::vector<Ticks>& list, const Program& program,
                                 bool in_comparison);
 
-/// Adds to a job's timeline what its passes exchange with the ranks of their experts: a dispatch and a combine for each
-/// layer with experts and direction, on a stream of their own. A pass by itself computes nothing meanwhile; those of a
-/// pair lie where paired_layers (model/cost/expert_costs.hpp) puts them. Layers of a stage are drawn as if alike: what
-/// else it computes, and what its host adds, is spread over them. A pass that recomputes its exchanges shows them
-/// twice. Nothing is added where more than `most` spans would be; returns how many there are.
+/// Adds to a job's timeline the exchanges between its passes and the ranks of their experts: a dispatch and a combine
+/// per layer with experts and direction, on a separate stream. An unpaired pass computes nothing meanwhile; the
+/// exchanges of an overlapped pair are placed by paired_layers (model/cost/expert_costs.hpp). The layers of a stage are
+/// drawn as if identical: its other computation and its host overhead are spread over them. A pass that recomputes its
+/// exchanges shows them twice. Adds nothing if there would be more than `most` spans; returns their number.
 std::size_t add_exchange_spans(const CostsByStage& stages, std::size_t most, Timeline& timeline);
 
 }  // namespace flopcast

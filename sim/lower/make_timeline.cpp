@@ -36,7 +36,7 @@ class TimelineBuilder {
 
   Timeline build() {
     for (StreamId stream = 0; stream < step_.graph.stream_count(); ++stream) add_stream(stream);
-    // What takes no time comes before what starts as it ends.
+    // Spans of zero length precede spans that start when they end.
     for (std::vector<Span>& spans : timeline_.ranks) {
       std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
         return std::tie(a.start, a.end) < std::tie(b.start, b.end);
@@ -125,7 +125,7 @@ Ticks ticks_of(Seconds time) {
   return static_cast<Ticks>(std::llround(time.value() * kTicksPerSecond));
 }
 
-// From the start of the pass, or pair, that it belongs to.
+// An exchange, timed from the start of the pass or pair that it belongs to.
 struct Place {
   Ticks start = 0;
   Ticks end = 0;
@@ -133,7 +133,7 @@ struct Place {
   bool forward = false;
 };
 
-// One layer of a pass by itself: so much is computed before its first exchange, and so much between the two.
+// One layer of an unpaired pass: computation before, between and after its two exchanges.
 struct Row {
   Seconds before;
   Seconds between;
@@ -144,7 +144,7 @@ struct Row {
   Seconds computed() const { return before + between + behind; }
 };
 
-// `layers` of them in [start, end), their computation stretched or shortened to fill it.
+// Places `layers` rows in [start, end), with their computation stretched or shortened to fill it.
 void add_rows(const Row& row, int layers, Ticks start, Ticks end, bool forward, std::vector<Place>& places) {
   const double slot = static_cast<double>(end - start) / layers;
   const double exchanged = (row.dispatch + row.combine).value() * kTicksPerSecond;
@@ -163,14 +163,14 @@ Row forward_row(const ExpertLayer& layer) {
   return {layer.before, layer.experts, Seconds(0), layer.dispatch, layer.combine};
 }
 
-// An input gradient alone where `weights` is false.
+// Only the input gradient if `weights` is false.
 Row backward_row(const ExpertLayer& layer, bool weights) {
   const auto with = [weights](Seconds input, Seconds weight) { return weights ? input + weight : input; };
   return {Seconds(0), with(layer.experts_input, layer.experts_weight), with(layer.before_input, layer.before_weight),
           layer.dispatch, layer.combine};
 }
 
-// The layer whose computation takes `share` of what it does.
+// The layer with its computation times multiplied by `share`.
 ExpertLayer computing(ExpertLayer layer, double share) {
   for (Seconds* piece : {&layer.before, &layer.experts, &layer.experts_input, &layer.experts_weight,
                          &layer.before_input, &layer.before_weight}) {
@@ -179,7 +179,8 @@ ExpertLayer computing(ExpertLayer layer, double share) {
   return layer;
 }
 
-// Such that its pair takes `time`: by halves, since more computation never makes a pair shorter.
+// Scales the layer's computation until its pair takes `time`. Bisection works because more computation never makes a
+// pair shorter.
 ExpertLayer filling(const ExpertLayer& layer, int layers, Seconds time) {
   double low = 0.0;
   double high = 1.0;
@@ -197,7 +198,7 @@ class ExchangeSpans {
  public:
   explicit ExchangeSpans(const CostsByStage& stages) : stages_(stages) {}
 
-  // A pass by itself.
+  // Exchanges of an unpaired pass.
   std::vector<Place> of_pass(const Span& span) const {
     const StageCosts& stage = stages_[span.action.stage];
     std::vector<Place> places;
@@ -213,7 +214,7 @@ class ExchangeSpans {
     return places;
   }
 
-  // The layers that one of the two has more run by themselves, behind the others.
+  // Exchanges of a pair. If one half has more layers than the other, its extra layers run unpaired, after the others.
   std::vector<Place> of_pair(const Span& first, const Span& second) const {
     const Span& forward = first.kind == SpanKind::kForward ? first : second;
     const Span& backward = first.kind == SpanKind::kForward ? second : first;
@@ -239,7 +240,7 @@ class ExchangeSpans {
   }
 
  private:
-  // The end of a backward pass's recomputation.
+  // Adds the exchanges of a backward pass's recomputation and returns its end.
   static Ticks redone(const StageCosts& stage, std::vector<Place>& places) {
     const Ticks time = ticks_of(stage.recompute.total());
     if (stage.recompute.comm.ep > Seconds(0)) {
@@ -264,7 +265,8 @@ std::string describe_deadlock(const LoweredStep& step, const EngineResult& resul
     if (blocked.awaited != blocked.head)
       text += fmt::format(", which needs {}", describe_task(step.labels[blocked.awaited]));
   }
-  if (named < result.blocked.size()) text += fmt::format("; and {} more ranks wait", result.blocked.size() - named);
+  if (named < result.blocked.size())
+    text += fmt::format("; and {} more ranks are blocked", result.blocked.size() - named);
   return text;
 }
 
@@ -286,7 +288,7 @@ std::size_t add_exchange_spans(const CostsByStage& stages, std::size_t most, Tim
   const ExchangeSpans exchanges(stages);
   std::vector<std::vector<Span>> added(timeline.ranks.size());
   std::size_t count = 0;
-  // Passes of a stage, and pairs of two, are all alike but for where they start.
+  // All passes of a stage, and all pairs of two stages, differ only in their start.
   std::map<std::pair<std::pair<int, int>, Ticks>, std::vector<Place>> known;
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
     const std::vector<Span>& spans = timeline.ranks[rank];

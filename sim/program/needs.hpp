@@ -14,23 +14,24 @@
 
 namespace flopcast {
 
-// The law of a pipeline: what an action waits for beside the order of its rank, and what it hands on. Of stage s and
-// one microbatch,
+// Dependencies of a pipeline: what an action waits for besides the order of its rank, and what it produces. For stage s
+// and one microbatch,
 //
 //   F       waits for F of s - 1, whose activation it takes;
 //   B or I  waits for F of s, and for B or I of s + 1, whose gradient it takes;
 //   W       waits for I of s
 //
-// within the chain of s, which ends at its first and at its last stage. What goes to a stage of another rank travels,
-// what stays on a rank is there at once.
+// within the chain of s; its first and last stages lack the outer neighbour. A result for a stage on another rank is
+// transferred; a result for a stage on the same rank is available at once.
 
-/// The action of the same stage and microbatch that one of this kind waits for: B stands for I where I is whole.
+/// Kind of the action on the same stage and microbatch that an action of this kind waits for. B replaces I where the
+/// backward pass is not split.
 constexpr std::optional<ActionKind> needed_on_stage(ActionKind kind) {
   if (kind == ActionKind::kForward) return std::nullopt;
   return kind == ActionKind::kWeightGradient ? ActionKind::kInputGradient : ActionKind::kForward;
 }
 
-/// What flows from one stage to its neighbour for one microbatch: an activation forward, a gradient backward.
+/// The data that flows from one stage to its neighbour for one microbatch: an activation forward, a gradient backward.
 struct StageTransfer {
   int from_stage = 0;
   int to_stage = 0;
@@ -42,16 +43,16 @@ struct StageTransfer {
   }
 };
 
-/// The law for the stages of one program.
+/// Dependencies between the stages of one program.
 class Needs {
  public:
-  /// The stage on the other side of what an action takes or hands on; false where the chain ends and for W.
+  /// The stage that an action's input comes from or its result goes to; false at the end of the chain and for W.
   struct Neighbour {
-    std::uint32_t rank = 0;  ///< the first of its replicas
+    std::uint32_t rank = 0;  ///< the first rank of its replicas
     std::uint32_t replicas = 1;
     std::uint16_t stage = 0;
     bool exists = false;
-    bool crosses = false;  ///< to another rank
+    bool crosses = false;  ///< true if it is on another rank
 
     explicit operator bool() const { return exists; }
     std::uint32_t rank_of(std::uint32_t microbatch) const {
@@ -59,18 +60,18 @@ class Needs {
     }
   };
 
-  /// Throws InternalError unless the chains and ranks fit the stages.
+  /// Throws InternalError unless the chains and ranks match the stages.
   explicit Needs(const Program& program) : Needs(program.chains, program.rank_of_stage, program.replicas_of_stage) {}
-  /// `replicas_of_stage` empty: one each.
+  /// An empty `replicas_of_stage` means one replica per stage.
   Needs(const std::vector<Chain>& chains, const ByStage<int>& rank_of_stage, const ByStage<int>& replicas_of_stage);
 
-  /// Where the activation (F) or gradient (B, I) that the action waits for comes from.
+  /// Source of the activation (F) or gradient (B, I) that the action waits for.
   template <class Stage>
   const Neighbour& input_of(ActionKind kind, Stage stage) const {
     return stages_[stage][input_side(kind)];
   }
   const Neighbour& input_of(const Action& action) const { return input_of(action.kind, action.stage); }
-  /// Where the action's own result goes.
+  /// Destination of the action's result.
   template <class Stage>
   const Neighbour& result_of(ActionKind kind, Stage stage) const {
     return stages_[stage][result_side(kind)];
@@ -92,11 +93,11 @@ class Needs {
   bool is_first(int stage) const { return !input_of(ActionKind::kForward, stage); }
   bool is_last(int stage) const { return !result_of(ActionKind::kForward, stage); }
 
-  /// How long the action's input is under way; 0 where it stays on its rank and where there is none.
+  /// Transfer time of the action's input; 0 if the input stays on its rank or there is none.
   Ticks input_latency(const StepTimes& times, ActionKind kind, std::size_t stage) const {
     return latency(times, kind, stage, input_of(kind, stage));
   }
-  /// The same of its result.
+  /// Transfer time of the action's result; 0 if the result stays on its rank or there is none.
   Ticks result_latency(const StepTimes& times, ActionKind kind, std::size_t stage) const {
     return latency(times, kind, stage, result_of(kind, stage));
   }
@@ -121,14 +122,14 @@ class Needs {
   ByStage<std::array<Neighbour, 4>> stages_;
 };
 
-/// Throws InternalError unless the program's maps and the times fit together.
+/// Throws InternalError unless the program's maps match the times.
 Needs needs_of(const Program& program, const StepTimes& times);
 
-/// A value for what every F and every B or I of a program takes in: whether it is there, or when.
+/// A value for the input of every F and every B or I of a program, such as whether or when it arrived.
 template <class Value>
 class Inputs {
  public:
-  /// `microbatches` by stage.
+  /// `microbatches` is indexed by stage.
   Inputs(const ByStage<std::size_t>& microbatches, Value value) {
     std::size_t count = 0;
     for (const std::size_t of_stage : microbatches) {
@@ -159,9 +160,9 @@ class Inputs {
   std::vector<Value> values_;
 };
 
-/// Executes ranks, each in its own order, as far as they go. Which one comes when does not matter, because what can run
-/// stays able to run. `advance(rank, wake)` executes what the rank can, and calls wake(other) for every rank that may
-/// go on by it.
+/// Executes ranks, each in its own order, until none can proceed. The order in which ranks are visited does not matter,
+/// because an action that can run stays runnable. `advance(rank, wake)` executes what the rank can, and calls
+/// wake(other) for every rank that this may unblock.
 template <class Advance>
 void replay(std::size_t ranks, Advance advance) {
   std::vector<std::size_t> list;
@@ -177,24 +178,24 @@ void replay(std::size_t ranks, Advance advance) {
     const std::size_t rank = list.back();
     list.pop_back();
     advance(rank, wake);
-    listed[rank] = 0;  // only now: it need not be told of what it hands to itself
+    listed[rank] = 0;  // only now: a rank needs no wake-up for its results to itself
   }
 }
 
-/// The weights of one stage over a run.
+/// Weight versions of one stage over a run.
 struct StageVersions {
-  std::vector<int> version;           ///< by microbatch: what its forward uses
-  std::vector<int> backward_version;  ///< by microbatch: what its backward uses; another one under kNewest only
-  std::vector<int> delay;             ///< by microbatch: updates between `version` and the one its gradient goes into
-  int versions_kept = 1;              ///< most copies held at once: the newest, and every older one still needed
+  std::vector<int> version;           ///< indexed by microbatch: version that its forward uses
+  std::vector<int> backward_version;  ///< indexed by microbatch: version that its backward uses
+  std::vector<int> delay;             ///< indexed by microbatch: updates between `version` and that of its gradient
+  int versions_kept = 1;              ///< most copies held at once: the newest and all older ones still needed
 
   int largest_delay() const;
 };
 
-/// By stage, from the order of the program's actions alone; times do not matter. The weights of a stage are updated
-/// after every `accumulation` backward passes (B or W) of it. The replicas of a stage update together, after
-/// `accumulation` microbatches on each of them. Under kVerticalSync all stages must have as many replicas as the first,
-/// because versions count updates. The program must be valid.
+/// Weight versions of each stage, from the order of the program's actions alone; times do not matter. A stage's weights
+/// are updated after every `accumulation` of its backward passes (B or W). The replicas of a stage update together,
+/// after `accumulation` microbatches on each of them. Under kVerticalSync all stages must have as many replicas as the
+/// first, because versions count updates. The program must be valid.
 std::vector<StageVersions> weight_versions(const Program& program, WeightPolicy policy, int accumulation);
 
 }  // namespace flopcast

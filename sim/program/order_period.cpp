@@ -65,7 +65,7 @@ class PeriodSearch {
     return a.stage == b.stage && a.kind == b.kind && a.microbatch == b.microbatch && a.overlaps_next == b.overlaps_next;
   }
 
-  // The last place at which a block can be inserted.
+  // Finds the last place at which a block can be inserted.
   bool find_cut(std::size_t rank) {
     const std::vector<Action>& a = fewer_.ranks[rank];
     const std::vector<Action>& b = more_.ranks[rank];
@@ -73,7 +73,7 @@ class PeriodSearch {
     const std::size_t length = b.size() - a.size();
     std::size_t same = 0;
     while (same < a.size() && are_same(a[same], b[same])) ++same;
-    std::size_t alike = 0;  // at the end
+    std::size_t alike = 0;  // actions that match at the end
     while (alike < a.size() && is_shifted(a[a.size() - 1 - alike], b[b.size() - 1 - alike])) ++alike;
     const std::size_t least = std::max(length, a.size() - alike);
     for (std::size_t cut = same; cut >= least && cut + length > same; --cut) {
@@ -121,7 +121,7 @@ class PeriodSearch {
     }
   }
 
-  // A rank whose cut lies too far ahead of another's goes some blocks back.
+  // Moves the cut of a rank back by whole blocks where it is too far ahead of another rank's.
   bool make_consistent() {
     constexpr int kRounds = 64;
     for (int round = 0; round < kRounds; ++round) {
@@ -148,7 +148,7 @@ class PeriodSearch {
       const std::vector<Action>& actions = fewer_.ranks[rank];
       const std::size_t length = period_.length[rank];
       std::size_t run = 0;
-      const std::size_t last = period_.cut[rank] - length;  // of the actions that have one a block later
+      const std::size_t last = period_.cut[rank] - length;  // actions before it have a counterpart one block later
       while (run < last && is_shifted(actions[last - 1 - run], actions[last - 1 - run + length])) ++run;
       fewest = std::min(fewest, 1 + run / length);
     }
@@ -168,7 +168,7 @@ class PeriodSearch {
   const Program& more_;
   Needs needs_;
   OrderPeriod period_;
-  std::vector<std::uint32_t> shift_;  // by stage
+  std::vector<std::uint32_t> shift_;  // indexed by stage
   std::size_t microbatches_ = 0;
   std::vector<std::size_t> places_;
 };

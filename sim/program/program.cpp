@@ -14,7 +14,7 @@
 namespace flopcast {
 namespace {
 
-// Reads decimal digits from `text` at `position` on; nothing when there are none or the number exceeds `limit`.
+// Reads decimal digits of `text` from `position` on; nullopt if there are none or the number exceeds `limit`.
 std::optional<std::uint32_t> read_number(std::string_view text, std::size_t& position, std::uint32_t limit) {
   const std::size_t begin = position;
   std::uint64_t number = 0;
@@ -216,7 +216,7 @@ std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, cons
     if (!pair || !frees_in_pairs) allocate();
     for (std::size_t part = index; part <= last; ++part) {
       if (!frees(actions[part].kind)) continue;
-      // What is held is most just before something is freed.
+      // The amount held peaks just before something is freed.
       if (grew) keep_if_fuller(held, moments);
       grew = false;
       --count_of(actions[part]);

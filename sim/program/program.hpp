@@ -15,8 +15,8 @@
 
 namespace flopcast {
 
-/// The number of a rank, a stage, a chunk, a microbatch: `Kind` tells them apart. It reads as an int, but none is taken
-/// for another.
+/// Index of a rank, stage, chunk or microbatch; `Kind` makes each of them a distinct type. It converts to int, but not
+/// to an index of another kind.
 template <class Kind>
 class Index {
  public:
@@ -25,19 +25,19 @@ class Index {
   constexpr explicit Index(Number number) : number_(static_cast<int>(number)) {}
 
   constexpr operator int() const { return number_; }  // NOLINT(google-explicit-constructor)
-  // fmt 10 prints what converts to a number only where it is told so.
+  // fmt 10 formats a type that converts to a number only if the type has format_as.
   friend constexpr int format_as(Index index) { return index.number_; }
 
  private:
   int number_ = 0;
 };
 
-/// What a list by `Kind` takes: an index of that kind, or a plain number.
+/// A valid subscript of a list indexed by `Kind`: an index of that kind or a plain integer.
 template <class Place, class Kind>
 concept PlaceOf = std::is_integral_v<Place> || std::is_same_v<Place, Index<Kind>>;
 
-/// A value by index: a vector that takes indices of its own kind or plain numbers, signed ones too, and none of another
-/// kind.
+/// A vector whose subscripts are indices of its own kind or plain integers, signed ones included. An index of another
+/// kind does not compile.
 template <class Kind, class Value>
 class IndexedVector : public std::vector<Value> {
  public:
@@ -63,8 +63,8 @@ struct ChunkKind;
 struct MicrobatchKind;
 using RankIndex = Index<RankKind>;
 using StageIndex = Index<StageKind>;
-using ChunkIndex = Index<ChunkKind>;            ///< of a rank's stages
-using MicrobatchIndex = Index<MicrobatchKind>;  ///< or the slice of one, where a schedule cuts them
+using ChunkIndex = Index<ChunkKind>;            ///< position among the stages of a rank
+using MicrobatchIndex = Index<MicrobatchKind>;  ///< or slice, if the schedule cuts microbatches into slices
 template <class Value>
 using ByRank = IndexedVector<RankKind, Value>;
 template <class Value>
@@ -72,13 +72,13 @@ using ByChain = IndexedVector<ChainKind, Value>;
 template <class Value>
 using ByStage = IndexedVector<StageKind, Value>;
 
-/// The compute actions of a pipeline schedule, lettered as torch.distributed.pipelining letters them.
-/// (The zero-bubble papers call the input gradient "B"; flopcast never does.)
+/// The compute actions of a pipeline schedule, with the letters of torch.distributed.pipelining. (The zero-bubble
+/// papers call the input gradient "B"; flopcast never does.)
 enum class ActionKind : std::uint8_t {
   kForward,         ///< F
   kBackward,        ///< B: input and weight gradient in one action
   kInputGradient,   ///< I: the part of the backward pass that the previous stage waits for
-  kWeightGradient,  ///< W: the part nobody waits for
+  kWeightGradient,  ///< W: the part that no other action waits for
 };
 
 inline constexpr std::array<ActionKind, 4> kActionKinds = {ActionKind::kForward, ActionKind::kBackward,
@@ -123,22 +123,23 @@ constexpr Action weight_gradient_action(StageIndex stage, MicrobatchIndex microb
   return action_of(ActionKind::kWeightGradient, stage, microbatch);
 }
 
-/// "2F0"; the pairing flag is a matter of the cell, not of the action.
+/// "2F0". The text omits overlaps_next, which belongs to the schedule cell rather than to the action.
 std::string to_string(const Action& action);
-/// The inverse of to_string; nothing when the text is no compute action.
+/// Inverse of to_string; nullopt if the text is not a compute action.
 std::optional<Action> parse_action(std::string_view text);
 
-/// Consecutive stages that activations flow through, first to last. A bidirectional schedule (DualPipe, Chimera) has
-/// two chains, each a full copy of the model.
+/// Consecutive stages through which activations flow from first to last. A bidirectional schedule (DualPipe, Chimera)
+/// has two chains, each a full copy of the model.
 struct Chain {
   int first_stage = 0;
   int last_stage = 0;
 };
 
-/// Which weights a microbatch is computed with. A version is the number of updates before it, counted on each stage.
+/// Selects the weights with which a microbatch is computed. A version is the number of updates applied before it,
+/// counted separately on each stage.
 ///
 ///   kFlushed        one update after all microbatches: version 0 throughout
-///   kStashed        forward takes the stage's newest version, and backward the version of its own forward
+///   kStashed        forward takes the stage's newest version, backward the version that its forward took
 ///                   (PipeDream, Harlap et al. 1806.03377 §3.3). Delay min(k, p - 1 - s), p - s versions.
 ///   kVerticalSync   every stage takes the version that the first stage took for the microbatch (same section). Delay
 ///                   min(k, p - 1) on every stage.
@@ -152,26 +153,27 @@ struct EnumNames<WeightPolicy> {
   static constexpr std::string_view kNames[] = {"flushed", "stashed", "vertical-sync", "double-buffered", "newest"};
 };
 
-/// A schedule as data: which actions every pipeline rank executes, in which order. The simulator, CPU ranks and GPU
-/// ranks all execute the same Program.
+/// A schedule as data: the actions of every pipeline rank, in execution order. The simulator, CPU ranks and GPU ranks
+/// all execute the same Program.
 struct Program {
-  std::string schedule;               ///< the catalogue name, or the file it was read from
+  std::string schedule;               ///< the catalogue name, or the file that the schedule was read from
   ByRank<std::vector<Action>> ranks;  ///< ranks[r]: the actions of pipeline rank r in order
-  /// 1, or into how many slices of tokens each microbatch is cut: the actions' "microbatches" are then slices, slice j
-  /// of microbatch k has the number k * slices_per_microbatch + j, and times, activations and messages of an action are
-  /// those of one slice.
+  /// Token slices per microbatch; 1 if microbatches are not cut. Otherwise the actions' "microbatches" are slices:
+  /// slice j of microbatch k has index k * slices_per_microbatch + j, and the times, activations and messages of an
+  /// action are those of one slice.
   int slices_per_microbatch = 1;
-  ByStage<int> rank_of_stage;  ///< stage -> pipeline rank; of a replicated stage the first
-  /// By stage: how many consecutive ranks, rank_of_stage and those after it, take the stage's microbatches in turn:
-  /// microbatch k goes to number k mod replicas, forward and backward. They execute no other stage. Empty: one each.
+  ByStage<int> rank_of_stage;  ///< stage -> pipeline rank; the first one of a replicated stage
+  /// Replicas of each stage: the consecutive ranks, starting at rank_of_stage, that take the stage's microbatches in
+  /// turn. Microbatch k runs on replica k mod replicas, forward and backward. These ranks execute no other stage.
+  /// Empty: one replica per stage.
   ByStage<int> replicas_of_stage;
-  /// The halves of a pair go layer by layer, and what the backward half frees the forward half fills: it counts when
-  /// the other is freed, not before. Of the pairs of a schedule it counts before.
+  /// The halves of an overlapped pair advance layer by layer, and the forward half reuses the memory that the backward
+  /// half frees: its activation counts only after the other is freed. If false, it counts before.
   bool frees_in_pairs = false;
-  std::vector<Chain> chains;  ///< in order of stages; together they cover every stage once
+  std::vector<Chain> chains;  ///< in order of stages; together they cover every stage exactly once
   bool asynchronous = false;  ///< never flushes: weights are updated while the pipeline stays full
-  /// Of an asynchronous schedule of the catalogue: the microbatches whose gradients make one update, and which weights
-  /// they are computed with. 0: not known, as of a file.
+  /// For an asynchronous schedule of the catalogue: microbatches whose gradients make up one update, and the policy
+  /// that selects their weights. 0: unknown, as for a schedule read from a file.
   int accumulation = 0;
   WeightPolicy weight_policy = WeightPolicy::kFlushed;
 
@@ -184,70 +186,73 @@ struct Program {
     const int first = rank_of_stage[stage];
     return RankIndex(replicas_of_stage.empty() ? first : first + static_cast<int>(microbatch) % replicas(stage));
   }
-  /// 1 + the largest microbatch index of the chain; of slices, where microbatches are cut.
+  /// 1 + the largest microbatch index of the chain; counts slices if microbatches are cut.
   int microbatches_of(const Chain& chain) const;
-  /// Whole microbatches of all chains together.
+  /// Whole microbatches, summed over all chains.
   int microbatch_count() const;
-  /// Stages that one microbatch passes: those of a chain, which are all as long.
+  /// Stages that one microbatch passes through: those of a chain; all chains have the same length.
   int stages_per_chain() const;
 };
 
-/// Larger programs are refused: they would not fit into the memory of a workstation.
+/// Larger programs are rejected because they would not fit into the memory of a workstation.
 inline constexpr std::size_t kMaxActions = 20'000'000;
 
-/// Which cell of its rank an action stands in, from 0: an overlapped pair is one cell.
+/// Index of the cell of its rank that holds an action, from 0; an overlapped pair is one cell.
 int step_of(const std::vector<Action>& actions, std::size_t index);
 
-/// Program::replicas_of_stage of a program that was read without it: stages whose microbatches neighbouring ranks take
-/// in turn; empty when there is none. Anything less regular stays one rank's stage, for find_fault to report. Reads the
-/// ranks' actions and rank_of_stage.
+/// Infers Program::replicas_of_stage for a program that was read without it: stages whose microbatches adjacent ranks
+/// take in turn; empty if there are none. A stage shared in any less regular pattern counts as one rank's, so that
+/// find_fault reports it. Reads the ranks' actions and rank_of_stage.
 std::vector<int> infer_replicas(const Program& program);
 
-/// The pipeline ranks that a chain's stages occupy, in order, a replicated stage's as its first one only.
+/// Pipeline ranks that a chain's stages occupy, in order; a replicated stage counts with its first rank only.
 std::vector<int> ranks_of_chain(const Program& program, const Chain& chain);
 
-/// The most activations (one per stage and microbatch) that each rank holds at once: +1 at F, -1 at B or W, because the
-/// weight gradient still needs the activation. In an overlapped pair the forward counts before the backward, unless it
-/// frees_in_pairs.
+/// Peak number of activations (one per stage and microbatch) that each rank holds at once: +1 at F, -1 at B or W,
+/// because the weight gradient still needs the activation. In an overlapped pair the forward counts before the
+/// backward, unless the program frees_in_pairs.
 std::vector<int> peak_in_flight(const Program& program);
 
-/// Activations that a rank holds at one moment, by stage of its list.
+/// Activations that a rank holds at one moment, in the order of its list of stages.
 using HeldCounts = std::vector<int>;
 
-/// The stages of a rank, in order, and the moments at which it holds most, none of which is below another.
+/// The stages of a rank, in order, and the moments at which it holds the most. No moment is
+/// dominated by another.
 struct RankActivations {
   std::vector<int> stages;
   std::vector<HeldCounts> moments;
 
-  /// The most at once, whatever their stages: peak_in_flight.
+  /// Most activations held at once, summed over stages: peak_in_flight.
   int in_flight() const;
 };
 
-/// The moments at which a rank that executes `actions` holds most, each by stage of `stages`; `frees_in_pairs` is the
-/// program's.
+/// The moments at which a rank that executes `actions` holds the most, with counts in the order of `stages`;
+/// `frees_in_pairs` as in Program.
 std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, const std::vector<int>& stages,
                                         bool frees_in_pairs);
 
-/// By rank.
+/// Indexed by rank.
 std::vector<RankActivations> held_activations(const Program& program);
 
-/// Another block of actions may be inserted behind the first `cut` actions of each rank: a program of more microbatches
-/// is one of fewer with so many blocks inserted, each the block before it with later microbatches, and with later
-/// microbatches behind the cut. The cut is consistent: what stands before it waits for nothing behind it.
+/// Periodic part of a schedule's order: another block of actions may be inserted after the first `cut` actions of each
+/// rank. A program with more microbatches equals one with fewer and additional blocks inserted; each block repeats the
+/// block before it with later microbatches, and the actions after the cut get later microbatches. The cut is
+/// consistent: no action before it waits for one after it.
 struct OrderPeriod {
-  int microbatches = 0;             ///< whole ones of all chains, that a block adds
-  std::vector<std::size_t> cut;     ///< by rank
-  std::vector<std::size_t> length;  ///< by rank, actions of a block
-  int blocks = 0;                   ///< before the cut, on every rank, each like the next with earlier microbatches
-  int reach = 0;  ///< what stands behind the cut waits for results of the last so many blocks, at most
+  int microbatches = 0;             ///< whole microbatches of all chains that a block adds
+  std::vector<std::size_t> cut;     ///< indexed by rank
+  std::vector<std::size_t> length;  ///< actions per block, indexed by rank
+  int blocks = 0;                   ///< number of blocks before the cut, on every rank; each equals the next with
+                                    ///< earlier microbatches
+  int reach = 0;                    ///< actions after the cut wait for results of at most this many of the last blocks
 
-  /// The same of a program of that many microbatches, some blocks longer or shorter.
+  /// The same period in a program with another number of microbatches, some blocks longer or shorter.
   OrderPeriod of(int microbatches_before, int microbatches_after) const;
 };
 
-/// The period of which `more` has one block more than `fewer`; nothing where the two are not so related, and where the
-/// cut cannot be made consistent. That still larger programs go on alike is a property of the schedule (tested for all
-/// of the catalogue).
+/// Finds the period of which `more` has one block more than `fewer`; nullopt if the two are not related like this or
+/// the cut cannot be made consistent. That even larger programs continue in the same pattern is a property of the
+/// schedule (tested for the whole catalogue).
 std::optional<OrderPeriod> find_order_period(const Program& fewer, const Program& more);
 
 }  // namespace flopcast

@@ -21,7 +21,7 @@ ScheduleFault fault_of(std::string reason, std::optional<int> rank = std::nullop
   return fault;
 }
 
-// The actions of a program as DeadlockSearch asks for them; an overlapped pair is one step.
+// The actions of a program in the form that DeadlockSearch expects; an overlapped pair is one step.
 class ProgramSteps {
  public:
   ProgramSteps(const Program& program, const Needs& needs) : program_(program), needs_(needs) {}
@@ -44,7 +44,7 @@ class ProgramSteps {
   }
   int place(std::size_t rank, std::size_t next) const { return step_of(program_.ranks[rank], next); }
   std::string text(std::size_t rank, std::size_t next) const { return to_string(program_.ranks[rank][next]); }
-  // Who waits for a gradient waits for B or I, whichever the stage's own order holds.
+  // A gradient comes from B or I, whichever the sending stage executes.
   std::string provider(const StageTransfer& transfer) const {
     for (const Action& action : program_.ranks[needs_.sender(transfer)]) {
       if (needs_.produced_by(action) == transfer) return to_string(action);
@@ -73,7 +73,7 @@ struct Position {
   std::size_t index = 0;
 };
 
-// What has run of one microbatch on one stage, a bit a kind of action.
+// Kinds of action that have run for one microbatch on one stage, one bit per kind.
 using Progress = std::uint8_t;
 constexpr Progress bit(ActionKind kind) {
   return static_cast<Progress>(1U << static_cast<unsigned>(kind));
@@ -119,9 +119,9 @@ class Validator {
 
   const Program& program_;
   ByStage<int> chain_of_stage_;
-  ByChain<Position> last_microbatch_;   // by chain: where its largest microbatch index first appears
-  ByStage<std::size_t> forward_count_;  // by stage
-  ByStage<std::size_t> offset_;         // by stage: where its microbatches begin in progress_
+  ByChain<Position> last_microbatch_;   // indexed by chain: where its largest microbatch index first appears
+  ByStage<std::size_t> forward_count_;  // indexed by stage
+  ByStage<std::size_t> offset_;         // indexed by stage: where its microbatches begin in progress_
   std::vector<Progress> progress_;
 };
 
@@ -130,8 +130,9 @@ std::optional<ScheduleFault> Validator::check_chains() {
   for (std::size_t chain = 0; chain < program_.chains.size(); ++chain) {
     const auto [first, last] = program_.chains[chain];
     if (first != next_stage || last < first || last >= program_.stage_count()) {
-      return fault_of(fmt::format("chain {}-{} does not fit: the next stage is {} of {}", first, last, next_stage,
-                                  program_.stage_count()));
+      return fault_of(
+          fmt::format("chain {}-{} is invalid: chains must be contiguous, and the next one starts at stage {} of {}",
+                      first, last, next_stage, program_.stage_count()));
     }
     chain_of_stage_.resize(static_cast<std::size_t>(last) + 1, static_cast<int>(chain));
     next_stage = last + 1;
@@ -142,8 +143,8 @@ std::optional<ScheduleFault> Validator::check_chains() {
 
 std::optional<ScheduleFault> Validator::check_stage_map() {
   if (program_.replicas_of_stage.size() != (program_.replicas_of_stage.empty() ? 0 : program_.rank_of_stage.size())) {
-    return fault_of(
-        fmt::format("{} stages have replicas, of {}", program_.replicas_of_stage.size(), program_.stage_count()));
+    return fault_of(fmt::format("replica counts are given for {} stages instead of {}",
+                                program_.replicas_of_stage.size(), program_.stage_count()));
   }
   ByRank<int> replicated_stage(program_.ranks.size(), -1);
   for (int stage = 0; stage < program_.stage_count(); ++stage) {
@@ -160,7 +161,9 @@ std::optional<ScheduleFault> Validator::check_stage_map() {
     for (int rank = first; rank < first + program_.replicas(stage); ++rank) {
       const int other = replicated_stage[rank];
       if (other == -1 || other == stage) continue;
-      return fault_of(fmt::format("the rank replicates stage {} and executes stage {} too", other, stage), rank);
+      return fault_of(fmt::format("the rank holds a replica of stage {} and therefore cannot execute stage {} as well",
+                                  other, stage),
+                      rank);
     }
   }
   return std::nullopt;
@@ -170,7 +173,7 @@ std::optional<ScheduleFault> Validator::check_ranks_and_stages() {
   if (std::optional<ScheduleFault> fault = check_stage_map()) return fault;
   for (int rank = 0; rank < program_.rank_count(); ++rank) {
     const std::vector<Action>& actions = actions_of(rank);
-    if (actions.empty()) return fault_of("the rank has nothing to do", rank);
+    if (actions.empty()) return fault_of("the rank has no actions", rank);
     for (std::size_t index = 0; index < actions.size(); ++index) {
       const int stage = actions[index].stage;
       if (stage >= program_.stage_count()) {
@@ -181,13 +184,14 @@ std::optional<ScheduleFault> Validator::check_ranks_and_stages() {
       const int replicas = program_.replicas(stage);
       if (replicas == 1) {
         return fault_at({rank, index},
-                        fmt::format("stage {} belongs to rank {}; n neighbouring ranks may share a stage only when "
-                                    "microbatch k is on number k mod n of them, forward and backward",
+                        fmt::format("stage {} belongs to rank {}; n adjacent ranks may share a stage only if "
+                                    "microbatch k runs on replica k mod n, forward and backward",
                                     stage, holder));
       }
-      return fault_at({rank, index},
-                      fmt::format("the {} replicas of stage {} take microbatches in turn, and {} is rank {}'s",
-                                  replicas, stage, actions[index].microbatch, holder));
+      return fault_at(
+          {rank, index},
+          fmt::format("the {} replicas of stage {} take microbatches in turn, and microbatch {} belongs to rank {}",
+                      replicas, stage, actions[index].microbatch, holder));
     }
   }
   return std::nullopt;
@@ -239,8 +243,9 @@ std::optional<ScheduleFault> Validator::check_forward_counts() {
     const Position& last = last_microbatch_[chain_of_stage_[stage]];
     const std::size_t count = std::size_t{action_at(last).microbatch} + 1;
     if (count > action_count) {
-      return fault_at(last, fmt::format("microbatches are numbered from 0 without gaps, and there are only {} actions",
-                                        action_count));
+      return fault_at(last,
+                      fmt::format("microbatches must be numbered from 0 without gaps, but there are only {} actions",
+                                  action_count));
     }
     if (forward_count_[stage] != count) return explain_forward_count(stage, count);
     offset_.push_back(offset);
@@ -282,7 +287,7 @@ std::string Validator::why_out_of_order(const Action& action) {
   if (action.kind == ActionKind::kForward) return {};
   if (!has(ActionKind::kForward)) return explain("before", ActionKind::kForward);
   const ActionKind rival = whole ? ActionKind::kInputGradient : ActionKind::kBackward;
-  if (has(rival)) return explain("in spite of", rival) + ": B is I and W in one; papers on zero bubble write B for I";
+  if (has(rival)) return explain("in addition to", rival) + ": B combines I and W; zero-bubble papers write B for I";
   const bool needs_input_gradient = action.kind == ActionKind::kWeightGradient;
   if (needs_input_gradient && !has(ActionKind::kInputGradient)) return explain("before", ActionKind::kInputGradient);
   return {};
@@ -297,7 +302,7 @@ std::optional<ScheduleFault> Validator::check_orders() {
         std::string reason = why_out_of_order(actions[half]);
         if (!reason.empty()) return fault_at({rank, half}, std::move(reason));
       }
-      // Marked after both halves were checked: neither half of a pair sees the other's result.
+      // Marked only after both halves are checked: neither half of a pair sees the other's result.
       for (std::size_t half = index; half <= last; ++half) progress_of(actions[half]) |= bit(actions[half].kind);
       index = last;
     }

@@ -19,29 +19,30 @@ struct SchedulePlace {
 
 /// Why a program cannot be executed.
 struct ScheduleFault {
-  std::optional<int> rank;  ///< absent when no rank in particular is at fault
-  std::optional<int> step;  ///< absent when something is missing rather than wrong
-  std::string cell;         ///< what stands at that step
+  std::optional<int> rank;  ///< absent if the fault does not concern one rank in particular
+  std::optional<int> step;  ///< absent if something is missing rather than wrong
+  std::string cell;         ///< text of the cell at that step
   std::string reason;
-  std::vector<SchedulePlace> cycle;  ///< deadlock: the cells that wait for each other in a circle
+  std::vector<SchedulePlace> cycle;  ///< deadlock: the cells that wait for each other in a cycle
 };
 
-/// The first fault of a program, nothing when it can be executed. In this order: chains cover the stages; every rank
-/// has work, every stage belongs to one rank, or to replicas that take its microbatches in turn and do nothing else;
-/// overlapped pairs are a forward and a B or I; all stages of a chain have the same microbatches 0 .. m-1; on each
-/// stage F comes once, then B once or I and W once in this order; no rank waits forever, given that F(s) needs F(s-1),
-/// B and I of s need F(s) and the B or I of s+1, W(s) needs I(s). Time and memory are linear in the number of actions.
+/// Returns the first fault of a program, or nullopt if it can be executed. Checks, in this order: the chains cover the
+/// stages; every rank has work, and every stage belongs to one rank, or to replicas that take its microbatches in turn
+/// and do nothing else; every overlapped pair is a forward and a B or I; all stages of a chain have the same
+/// microbatches 0 .. m-1; each stage runs F once, then either B once or I and W once in this order; no rank waits
+/// forever, given that F(s) needs F(s-1), B and I of s need F(s) and the B or I of s+1, and W(s) needs I(s). Time and
+/// memory are linear in the number of actions.
 std::optional<ScheduleFault> find_fault(const Program& program);
 
 /// "rank 1, step 3 (1B0): …"
 std::string render_fault(const ScheduleFault& fault);
 
-/// "0-3,4-7" where a faulty program of one chain has no fault as two chains of half the stages each, the second one
-/// running through the ranks in the opposite direction; nothing otherwise. A text cannot say which of the two was
-/// meant, so this is a hint and not a reading.
+/// Returns "0-3,4-7" if a faulty program of one chain is valid as two chains of half the stages each, the second of
+/// which runs through the ranks in the opposite direction; nullopt otherwise. The text of a program does not say which
+/// of the two was meant, so this is only a hint.
 std::optional<std::string> hint_two_chains(const Program& program);
 
-/// A rank that can never execute its next cell, and whose cell it waits for.
+/// A rank that can never execute its next cell, and the cell of another rank that it waits for.
 struct BlockedCell {
   SchedulePlace place;
   std::string cell;
@@ -49,23 +50,23 @@ struct BlockedCell {
   int awaited_rank = 0;
 };
 
-/// The circle at the end of `waits`, each of which waits for the next and the last for the one at `begin`.
+/// Describes the cycle at the end of `waits`: each entry waits for the next, and the last one for the entry at `begin`.
 ScheduleFault describe_circle(const std::vector<BlockedCell>& waits, std::size_t begin);
 
-/// Looks for ranks that wait for each other in a circle. `Steps` says what the ranks execute, each in its own order:
+/// Finds ranks that wait for each other in a cycle. `Steps` describes what the ranks execute, each in its own order:
 ///
-///   size(rank)                          how much of it there is
-///   width(rank, next)                   of this the step that begins at `next`
+///   size(rank)                          number of its entries
+///   width(rank, next)                   entries in the step that begins at `next`
 ///   for_each_action(rank, next, visit)  the compute actions of that step
-///   for_each_made(rank, next, visit)    the transfers that are there once it ran
-///   place(rank, next), text(rank, next) as a fault names it
-///   provider(transfer)                  the text of what makes the transfer available
+///   for_each_made(rank, next, visit)    the transfers that this step makes available
+///   place(rank, next), text(rank, next) the step's number and text, for the fault
+///   provider(transfer)                  text of the action that makes the transfer available
 ///
-/// A step waits for the transfers that its actions need. Expects steps without any other fault. Linear in the steps.
+/// A step waits for the transfers that its actions need. The steps must have no other fault. Linear in their number.
 template <class Steps>
 class DeadlockSearch {
  public:
-  /// `microbatches` by stage.
+  /// `microbatches` is indexed by stage.
   DeadlockSearch(const Steps& steps, const Needs& needs, std::size_t ranks, const ByStage<std::size_t>& microbatches)
       : steps_(steps), needs_(needs), arrived_(microbatches, false), next_(ranks, 0) {}
 
@@ -89,7 +90,7 @@ class DeadlockSearch {
     }
   }
 
-  // The first transfer that the rank's next step still lacks.
+  // The first transfer that the rank's next step is still waiting for.
   std::optional<StageTransfer> awaited_at(std::size_t rank) const {
     std::optional<StageTransfer> awaited;
     steps_.for_each_action(rank, next_[rank], [&](const Action& action) {
@@ -99,7 +100,7 @@ class DeadlockSearch {
     return awaited;
   }
 
-  // Follows who waits for whom until a rank comes up again: everything is executed once in a valid order but this.
+  // Follows the waits from rank to rank until one repeats. This ends in a cycle because the steps have no other fault.
   ScheduleFault describe(std::size_t rank) const {
     std::vector<BlockedCell> waits;
     std::vector<std::size_t> place(next_.size(), next_.size());
@@ -119,7 +120,7 @@ class DeadlockSearch {
   const Steps& steps_;
   const Needs& needs_;
   Inputs<bool> arrived_;
-  std::vector<std::size_t> next_;  // by rank
+  std::vector<std::size_t> next_;  // indexed by rank
 };
 
 }  // namespace flopcast

@@ -17,7 +17,7 @@ bool ends_a_backward(ActionKind kind) {
   return kind == ActionKind::kBackward || kind == ActionKind::kWeightGradient;
 }
 
-// Calls visit(action, updates so far) for the stage's forwards and ends of backwards, replica by replica.
+// Calls visit(action, updates so far) for each forward and each end of a backward of the stage, replica by replica.
 template <class Visit>
 void replay_stage(const Program& program, int stage, int accumulation, Visit visit) {
   const int first = program.rank_of_stage[stage];
@@ -31,7 +31,7 @@ void replay_stage(const Program& program, int stage, int accumulation, Visit vis
   }
 }
 
-// The newest version that a stage has at each microbatch's forward, or when its backward ends.
+// The newest version that a stage has at the forward of each microbatch, or at the end of its backward.
 std::vector<int> newest_at(const Program& program, int stage, std::size_t microbatches, int accumulation,
                            bool backward) {
   std::vector<int> newest(microbatches, 0);
@@ -66,7 +66,7 @@ std::vector<int> versions_used(const Program& program, const Chain& chain, int s
 // The most versions that a replica holds at once: the newest, and the older ones that its backwards still need.
 int most_versions(const Program& program, int stage, int accumulation, const std::vector<int>& needed) {
   int most = 1;
-  std::vector<int> pending;  // by version: backwards of this replica that still need it
+  std::vector<int> pending;  // indexed by version: backwards of this replica that still need it
   std::size_t oldest = 0;
   int rank = -1;
   replay_stage(program, stage, accumulation, [&](const Action& action, int updates) {
