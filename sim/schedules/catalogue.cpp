@@ -58,7 +58,7 @@ namespace {
       Diagnostic{.field = "schedule", .problem = std::move(problem), .where = "", .help = std::move(help)});
 }
 
-// A count from 1 to what a stage index can number; nothing when the text is none.
+// A count from 1 to kMaxStages; nullopt if the text is not one.
 std::optional<int> parse_chunk_count(std::string_view text) {
   if (text.empty() || text.size() > 5) return std::nullopt;
   int count = 0;
@@ -90,7 +90,7 @@ void apply_suffix(std::string_view suffix, std::string_view text, ScheduleName& 
   const std::optional<int> chunks = parse_chunk_count(suffix);
   const bool accepted = chunks && !name.chunks && (info.uses_chunks || *chunks == 1);
   if (!accepted)
-    fail(fmt::format("{} has no suffix {} in {}", info.name, quote(suffix), quote(text)), suffix_help(info));
+    fail(fmt::format("{} does not accept suffix {} in {}", info.name, quote(suffix), quote(text)), suffix_help(info));
   name.chunks = chunks;
 }
 
@@ -125,12 +125,13 @@ std::optional<ScheduleRefusal> refuse_counts(const ScheduleRequest& request) {
   const auto microbatches = static_cast<std::size_t>(request.microbatches);
   const auto chunks = static_cast<std::size_t>(request.chunks);
   if (ranks > kMaxStages / chunks) {
-    return ScheduleRefusal{.problem = fmt::format("{} pipeline ranks of {} chunks are too many stages", ranks, chunks),
-                           .help = fmt::format("at most {} stages", kMaxStages)};
+    return ScheduleRefusal{
+        .problem = fmt::format("{} pipeline ranks with {} chunks each are too many stages", ranks, chunks),
+        .help = fmt::format("at most {} stages", kMaxStages)};
   }
   const std::size_t most = kMaxActions / (2 * ranks * chunks);
   if (microbatches > most) {
-    return ScheduleRefusal{.problem = fmt::format("{} microbatches on {} stages are more actions than fit into memory",
+    return ScheduleRefusal{.problem = fmt::format("{} microbatches on {} stages make more actions than fit into memory",
                                                   microbatches, ranks * chunks),
                            .help = fmt::format("at most {} microbatches", most)};
   }
@@ -149,24 +150,24 @@ std::string names_of(const Predicate& wanted) {
 std::optional<ScheduleRefusal> refuse_options(const ScheduleInfo& info, const ScheduleRequest& request) {
   if (request.chunks > 1 && !info.uses_chunks) {
     return ScheduleRefusal{.problem = fmt::format("{} has one chunk per rank, not {}", info.name, request.chunks),
-                           .help = fmt::format("chunks 1, or a schedule of several chunks: {}",
+                           .help = fmt::format("use 1 chunk, or a schedule that supports several: {}",
                                                names_of([](const ScheduleInfo& one) { return one.uses_chunks; }))};
   }
   if (!info.asynchronous && request.accumulation && *request.accumulation != request.microbatches) {
     return ScheduleRefusal{.problem = fmt::format("{} updates the weights after all {} microbatches, not after {}",
                                                   info.name, request.microbatches, *request.accumulation),
-                           .help = "accumulation is for asynchronous schedules: pipedream-2bw"};
+                           .help = "accumulation requires an asynchronous schedule, such as pipedream-2bw"};
   }
   if (!request.stage_replicas.empty() && !info.uses_stage_replicas) {
-    return ScheduleRefusal{.problem = fmt::format("{} has no replicated stages", info.name),
-                           .help = "no replicas, or schedule pipedream"};
+    return ScheduleRefusal{.problem = fmt::format("{} does not support replicated stages", info.name),
+                           .help = "remove the replicas, or use schedule pipedream"};
   }
   for (const ScheduleNumber& number : schedule_numbers()) {
     const std::optional<int>& value = request.*number.request;
     if (!value || info.reads_number(number) || number.request == &ScheduleRequest::accumulation) continue;
     return ScheduleRefusal{
-        .problem = fmt::format("{} has no {}: {}", info.name, number.name, *value),
-        .help = fmt::format("no {}, or a schedule that reads it: {}", number.name,
+        .problem = fmt::format("{} does not support {} {}", info.name, number.name, *value),
+        .help = fmt::format("remove the {}, or use a schedule that supports it: {}", number.name,
                             names_of([&](const ScheduleInfo& one) { return one.reads_number(number); }))};
   }
   if (!request.variant.empty() && !contains(info.variants, request.variant)) {

@@ -10,9 +10,9 @@
 
 namespace flopcast {
 
-// The schedules by family, a file each; a schedule's rule, its source and its figures stand above its entry.
+// The schedules by family, one file each. The rule, source and figures of a schedule are documented above its entry.
 
-// one_stage.cpp: one stage a rank, which only differ in how many forwards a rank runs ahead.
+// one_stage.cpp: one stage per rank; these differ only in how many forwards a rank runs ahead.
 ScheduleInfo naive_schedule();
 ScheduleInfo gpipe_schedule();
 ScheduleInfo terapipe_schedule();
@@ -20,18 +20,18 @@ ScheduleInfo one_forward_one_backward_schedule();
 ScheduleInfo eager_1f1b_schedule();
 ScheduleInfo dapple_schedule();
 
-// zero_bubble.cpp: one stage a rank, weight gradients apart.
+// zero_bubble.cpp: one stage per rank, weight gradients as separate actions.
 ScheduleInfo zb_h1_schedule();
 ScheduleInfo zb_h2_schedule();
 ScheduleInfo zb_auto_schedule();
 
-// looped.cpp: several stages a rank, which run round and round over the ranks.
+// looped.cpp: several stages per rank, which loop over the ranks.
 ScheduleInfo bfs_schedule();
 ScheduleInfo interleaved_schedule();
 ScheduleInfo interleaved_zb_schedule();
 ScheduleInfo gis_schedule();
 
-// v_shaped.cpp: several stages a rank, which run to and fro.
+// v_shaped.cpp: several stages per rank, which zigzag over the ranks.
 ScheduleInfo one_f_one_b_v_schedule();
 ScheduleInfo v_half_schedule();
 ScheduleInfo v_min_schedule();
@@ -39,7 +39,7 @@ ScheduleInfo v_auto_schedule();
 ScheduleInfo zbv_schedule();
 ScheduleInfo hanayo_schedule();
 
-// two_way.cpp: microbatches from both ends at once.
+// two_way.cpp: microbatches enter from both ends at once.
 ScheduleInfo chimera_schedule();
 ScheduleInfo dualpipe_schedule();
 ScheduleInfo dualpipev_schedule();
@@ -49,18 +49,18 @@ ScheduleInfo pipedream_schedule();
 ScheduleInfo pipedream_2bw_schedule();
 ScheduleInfo pipemare_schedule();
 
-// What families share.
+// Shared by several families.
 
 /// The order of one rank that most schedules follow: `warmup` forwards, then one forward and one backward pass in turn,
-/// then the backward passes that are left. Where these are split, a backward pass is an input gradient and, once
-/// `delay` of them lie behind it, the oldest weight gradient; those that are left come last.
+/// then the remaining backward passes. If backward passes are split, each is an input gradient followed, after the
+/// first `delay` of them, by the oldest pending weight gradient; the remaining weight gradients come last.
 struct Alternation {
   std::size_t passes = 0;  ///< in each direction
   std::size_t warmup = 0;
   std::optional<std::size_t> delay = std::nullopt;  ///< absent: whole backward passes
 };
 
-/// `forward` and `backward` give the action of the pass number 0 .. passes - 1: F, and B or I.
+/// `forward` and `backward` return the action of pass 0 .. passes - 1: F, and B or I.
 template <class Forward, class Backward>
 void alternate(const Alternation& order, const Forward& forward, const Backward& backward,
                std::vector<Action>& actions) {
@@ -81,25 +81,25 @@ void alternate(const Alternation& order, const Forward& forward, const Backward&
   for (std::size_t pass = order.passes - left; pass < order.passes; ++pass) push_weight_gradient(pass);
 }
 
-/// alternate() with one stage a rank and whole backward passes. `warmup[r]` belongs to rank r.
+/// alternate() with one stage per rank and whole backward passes. `warmup[r]` belongs to rank r.
 Program one_forward_one_backward(std::string_view schedule, const ScheduleRequest& request,
                                  const std::vector<int>& warmup);
 
 /// p - 1 - r: just enough forwards to reach the last rank before the first backward is due.
 std::vector<int> shortest_warmup(int pipeline_ranks);
-/// Twice that: enough to hide the way to the next rank and back.
+/// Twice that: enough to hide the latency to the next rank and back.
 std::vector<int> eager_warmup(int pipeline_ranks);
 
 /// The exact makespan of one_forward_one_backward with the shortest warm-up:
-/// (m + p - 1)(F + B) + 2c [(p - 1) + ceil(max(0, m - 2)(p - 1) / p)]. The steady state costs 2c (p - 1) / p a
+/// (m + p - 1)(F + B) + 2c [(p - 1) + ceil(max(0, m - 2)(p - 1) / p)]. The steady state costs 2c (p - 1) / p per
 /// microbatch, because a rank that alternates waits for the round trip to its neighbour.
 std::optional<Ticks> one_forward_one_backward_makespan(const ScheduleRequest& request, const UniformTimes& times);
 
-/// The same with the eager warm-up: (m + p - 1)(F + B) + 2 (p - 1) c; nothing when 2c > F + B.
+/// Same with the eager warm-up: (m + p - 1)(F + B) + 2 (p - 1) c; nullopt if 2c > F + B.
 std::optional<Ticks> eager_1f1b_makespan(const ScheduleRequest& request, const UniformTimes& times);
 
-/// The handcrafted schedules of 2401.10241: rank r has `depth` times 1f1b's warm-up, depth (p - 1 - r), and keeps
-/// `depth` r weight gradients back.
+/// The handcrafted schedules of 2401.10241: rank r has `depth` times the warm-up of 1f1b, depth (p - 1 - r), and delays
+/// its weight gradients by `depth` r passes.
 Program handcrafted_zero_bubble(std::string_view schedule, const ScheduleRequest& request, int depth);
 
 }  // namespace flopcast

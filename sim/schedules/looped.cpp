@@ -10,13 +10,13 @@ namespace flopcast {
 
 // Breadth-first pipeline parallelism (looped BFS): Lamy-Poirier 2022, arXiv 2211.05953.
 //
-// Rule: every rank runs all microbatches through its first chunk, then all through its second, …; then backwards,
-// chunks from the last to the first. Within a chunk the backwards run from the last microbatch to the first (lifo, as
-// torch.distributed.pipelining does) or in the forward order (fifo). Its point: with sharded parameters each stage is
-// gathered and reduced once per direction and step.
+// Rule: every rank runs all microbatches through its first chunk, then all through its second, …; then the backwards,
+// with chunks from the last to the first. Within a chunk the backwards run from the last microbatch to the first (lifo,
+// as torch.distributed.pipelining does) or in the forward order (fifo). Its advantage: with sharded parameters each
+// stage is gathered and reduced once per direction and step.
 // Peak in flight: m v on every rank.
-// Makespan, exact for c <= min(F, B): m <= p: (v p + m - 1)(F + B) + 2 (v p - 1) c; m >= 2p: (m v + p - 1)(F + B) +
-// 2 (p - 1) c; between: the latter at c = 0 only. bubble_fraction (p - 1) / (m v + p - 1) for m >= p and c = 0.
+// Makespan, exact for c <= min(F, B): m <= p: (v p + m - 1)(F + B) + 2 (v p - 1) c; m >= 2p: (m v + p - 1)(F + B) + 2
+// (p - 1) c; between: the latter at c = 0 only. bubble_fraction (p - 1) / (m v + p - 1) for m >= p and c = 0.
 // Constraints: none; with one chunk it is gpipe.
 
 namespace {
@@ -88,8 +88,8 @@ std::optional<int> pytorch_group(int ranks, int microbatches) {
 
 constexpr int kSuggestions = 4;
 
-// The values closest to `wanted`, in ascending order, among those in 1 .. limit that satisfy `valid`; none farther away
-// than `reach`.
+// The values in 1 .. limit closest to `wanted` that satisfy `valid`, in ascending order; none farther away than
+// `reach`.
 template <class Predicate>
 std::string nearest_valid(int wanted, int limit, int reach, const Predicate& valid) {
   std::vector<int> found;
@@ -103,10 +103,10 @@ std::string nearest_valid(int wanted, int limit, int reach, const Predicate& val
   return fmt::format("{}", fmt::join(found, ", "));
 }
 
-// The interleaving group N: how many microbatches go through a chunk before the next chunk has its turn. Valid is what
-// Megatron-LM accepts, p <= N <= m and (m mod N = 0 or m mod N >= p), and what torch.distributed.pipelining uses,
-// N = m / rounds with rounds = max(1, floor(m / p)) dividing m. The default is p when p divides m, else PyTorch's.
-// Nothing when no group, or not the requested one, is valid.
+// The interleaving group N: number of microbatches that go through a chunk before the next chunk has its turn. Valid
+// groups are those that Megatron-LM accepts, p <= N <= m and (m mod N = 0 or m mod N >= p), and the one that
+// torch.distributed.pipelining uses, N = m / rounds with rounds = max(1, floor(m / p)) dividing m. The default is p if
+// p divides m, else PyTorch's. Returns nullopt if no group, or not the requested one, is valid.
 std::optional<int> interleaving_group(const ScheduleRequest& request) {
   const int ranks = request.pipeline_ranks;
   const int microbatches = request.microbatches;
@@ -117,13 +117,14 @@ std::optional<int> interleaving_group(const ScheduleRequest& request) {
   return megatron_accepts(ranks, microbatches, group) || pytorch == group ? request.group_size : std::nullopt;
 }
 
-// One turn of a chunk: what rank r does with it is a forward of stage chunk * p + r.
+// One turn of a chunk: on rank r, a forward of stage chunk * p + r.
 struct ChunkTurn {
   MicrobatchIndex microbatch;
   ChunkIndex chunk;
 };
 
-// Every microbatch and chunk once: group by group, within a group chunk by chunk, within a chunk by microbatch.
+// Every microbatch and chunk once: group by group, chunk by chunk within a group, microbatch by microbatch within a
+// chunk.
 std::vector<ChunkTurn> interleaving_table(int microbatches, int chunks, int group_size) {
   std::vector<ChunkTurn> table;
   for (int begin = 0; begin < microbatches; begin += group_size) {
@@ -136,7 +137,8 @@ std::vector<ChunkTurn> interleaving_table(int microbatches, int chunks, int grou
   return table;
 }
 
-// Passes in the order of the table, backward ones with the chunks reversed; `order_of(rank)` says how they alternate.
+// Forward passes in the order of the table, backward passes with the chunks reversed; `order_of(rank)` describes how
+// they alternate.
 template <class OrderOf>
 Program loop_in_groups(std::string_view schedule, const ScheduleRequest& request, int group_size,
                        const OrderOf& order_of) {
@@ -158,19 +160,19 @@ Program loop_in_groups(std::string_view schedule, const ScheduleRequest& request
   return program;
 }
 
-// Forwards that the later chunks' first backward has to wait for.
+// Number of forwards that a rank runs before the first one of its last chunk.
 std::size_t passes_before_last_chunk(const ScheduleRequest& request, int group_size) {
   return static_cast<std::size_t>(request.chunks - 1) * static_cast<std::size_t>(group_size);
 }
 
-// For a schedule called `name`. Says which groups or microbatch counts near the requested ones are valid. With one
-// chunk nothing is refused but a group, which would have no meaning.
+// Refusal of the schedule called `name`, with the valid groups or microbatch counts nearest to the requested ones. With
+// one chunk only a group is refused, because it would have no effect.
 std::optional<ScheduleRefusal> refuse_interleaving(std::string_view name, const ScheduleRequest& request) {
   if (request.chunks == 1) {
     if (!request.group_size) return std::nullopt;
     return ScheduleRefusal{
-        .problem = fmt::format("{} with one chunk per rank has no use for group size {}", name, *request.group_size),
-        .help = "chunks >= 2, or no group size"};
+        .problem = fmt::format("{} with one chunk per rank does not use group size {}", name, *request.group_size),
+        .help = "use at least 2 chunks, or remove the group size"};
   }
   if (interleaving_group(request)) return std::nullopt;
   const int ranks = request.pipeline_ranks;
@@ -200,8 +202,9 @@ std::optional<ScheduleRefusal> refuse_interleaving(std::string_view name, const 
 //
 // Rule: forwards go through groups of N microbatches; within a group chunk by chunk, within a chunk microbatch by
 // microbatch. Backwards use the same table with the chunks reversed. Rank r executes min(m v, 2 (p - 1 - r) + (v - 1)
-// N) forwards, then one forward and one backward in turn, then the backwards that are left. One chunk: 1f1b, as in
-// Megatron-LM. Left out: the longer warm-up with which Megatron-LM overlaps the experts' all-to-all.
+// N) forwards, then one forward and one backward in turn, then the remaining backwards. One chunk: 1f1b, as in
+// Megatron-LM.
+// Left out: the longer warm-up with which Megatron-LM overlaps the experts' all-to-all.
 // Peak in flight: min(m v, 2 (p - 1 - r) + (v - 1) N + 1) chunks.
 // Makespan: m >= p, c = 0: (m v + p - 1)(F + B), bubble_fraction (p - 1) / (m v + p - 1); N = p, p | m: + 2c (v p - 1);
 // m <= p: (v p + m - 1)(F + B) + 2c (v p - 1); with latency exact while c <= min(F, B).
@@ -252,15 +255,15 @@ ScheduleInfo interleaved_schedule() {
   return info;
 }
 
-// Interleaved zero bubble: ScheduleInterleavedZeroBubble of torch.distributed.pipelining, which carries ZB-H1 (Qi 2023,
-// arXiv 2401.10241, section 2.1) over to several chunks per rank.
+// Interleaved zero bubble: ScheduleInterleavedZeroBubble of torch.distributed.pipelining, which extends ZB-H1 (Qi 2023,
+// arXiv 2401.10241, section 2.1) to several chunks per rank.
 //
-// Rule: interleaved 1F1B's table of microbatches and chunks, but a warm-up of min(m v, p - 1 - r + (v - 1) N) forwards;
-// then in turn a forward, an input gradient and, from the rank's input gradient r on, the weight gradient of r input
-// gradients before; then the same without forwards, then the weight gradients that are left.
-// Peak in flight: (v - 1) N + p chunks, min(m v, ...); an activation is held until W.
+// Rule: the table of microbatches and chunks of interleaved 1F1B, but with a warm-up of min(m v, p - 1 - r + (v - 1) N)
+// forwards; then in turn a forward, an input gradient and, from the rank's input gradient r on, the weight gradient
+// that belongs to the input gradient r before; then the same without forwards, then the remaining weight gradients.
+// Peak in flight: min(m v, (v - 1) N + p) chunks; an activation is held until W.
 // Makespan: m v (F + B) + (p - 1)(F + I - W), exact at c = 0 for m >= p while W <= min(F, I).
-// Constraints: those of interleaved (PyTorch's own among them); one chunk: zb-h1.
+// Constraints: those of interleaved, which include PyTorch's; with one chunk this is zb-h1.
 
 namespace {
 
@@ -293,7 +296,7 @@ ScheduleInfo interleaved_zb_schedule() {
   info.constraints = "those of interleaved";
   info.peak_in_flight = "min(m v, (v - 1) N + p) chunks";
   info.makespan = "m v (F + B) + (p - 1)(F + I - W) at c = 0 for m >= p, W <= min(F, I)";
-  info.where_to_use = "interleaved where backward passes can be split";
+  info.where_to_use = "interleaved, if backward passes can be split";
   info.uses_chunks = true;
   info.reads = {&ScheduleRequest::group_size};
   info.default_chunks = 2;
@@ -306,11 +309,12 @@ ScheduleInfo interleaved_zb_schedule() {
 // Generalized interleaved schedule (GIS) of PipeOffload: Wan et al. 2025, arXiv 2503.01328.
 //
 // Rule: interleaved 1F1B with groups of g microbatches, p/2 <= g <= p, and a warm-up shortened to what the first
-// backward needs: rank r runs (v - 1) g + p - r forwards, then a backward and a forward in turn, then the backwards
-// that are left. Within a group forwards go chunk by chunk, backwards likewise from the last chunk. I and W of a
-// backward run one after the other, so that the previous stage waits for I only. Memory: min(m v, (v - 1) g + p - r)
-// chunks. A smaller group holds less and waits longer. Makespan at c = 0 for F = I = W and g | m: (3 m v + 2 (p - 1) +
-// (v - 1)(p - g)) F. Constraints: g divides m. The default is the smallest such group, which holds the least.
+// backward needs: rank r runs (v - 1) g + p - r forwards, then a backward and a forward in turn, then the remaining
+// backwards. Within a group forwards go chunk by chunk, and backwards likewise from the last chunk. I and W of a
+// backward run one after the other, so that the previous stage waits for I only.
+// Memory: min(m v, (v - 1) g + p - r) chunks. A smaller group holds less and waits longer.
+// Makespan at c = 0 for F = I = W and g | m: (3 m v + 2 (p - 1) + (v - 1)(p - g)) F.
+// Constraints: g divides m. The default is the smallest such group, which holds the least.
 
 namespace {
 
@@ -338,7 +342,7 @@ std::optional<ScheduleRefusal> refuse_gis(const ScheduleRequest& request) {
   if (request.group_size && (*request.group_size < least || *request.group_size > most)) {
     return ScheduleRefusal{
         .problem = fmt::format("gis on {} pipeline ranks cannot use group size {}", most, *request.group_size),
-        .help = fmt::format("group sizes {} to {} that divide the microbatches", least, most)};
+        .help = fmt::format("use a group size from {} to {} that divides the microbatches", least, most)};
   }
   const std::string groups = request.group_size ? fmt::format("groups of {}", *request.group_size)
                                                 : fmt::format("equal groups of {} to {}", least, most);
@@ -349,7 +353,7 @@ std::optional<ScheduleRefusal> refuse_gis(const ScheduleRequest& request) {
                                              : fmt::format("{} microbatches", more)};
 }
 
-// One forward less than the rule's warm-up, because alternate() begins with a forward.
+// One forward fewer than the rule's warm-up, because alternate() begins with a forward.
 Program generate_gis(const ScheduleRequest& request) {
   const int group = *gis_group(request);
   return loop_in_groups("gis", request, group, [&](std::size_t rank) {
@@ -376,7 +380,7 @@ ScheduleInfo gis_schedule() {
   info.constraints = "the group size g divides m, p/2 <= g <= p";
   info.peak_in_flight = "min(m v, (v - 1) g + p - r) chunks";
   info.makespan = "(3 m v + 2 (p - 1) + (v - 1)(p - g)) F for F = I = W and c = 0";
-  info.where_to_use = "interleaved where its activations just do not fit";
+  info.where_to_use = "interleaved, if its activations barely exceed the memory";
   info.uses_chunks = true;
   info.reads = {&ScheduleRequest::group_size};
   info.default_chunks = 2;

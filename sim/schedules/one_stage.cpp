@@ -48,8 +48,8 @@ std::optional<Ticks> eager_1f1b_makespan(const ScheduleRequest& request, const U
   return (request.microbatches + ranks - 1) * both + 2 * (ranks - 1) * times.latency;
 }
 
-// Naive model parallelism: one microbatch at a time through all ranks and back. The baseline of GPipe (Huang 2018,
-// arXiv 1811.06965, figure 2b) and what moving layers to devices by hand amounts to.
+// Naive model parallelism: one microbatch at a time through all ranks and back. This is the baseline of GPipe (Huang
+// 2018, arXiv 1811.06965, figure 2b) and the result of moving layers to devices by hand.
 //
 // Rule: every rank executes F_k, B_k for k = 0 .. m-1.
 // Peak in flight: 1 on every rank.
@@ -77,7 +77,7 @@ ScheduleInfo naive_schedule() {
   info.source = "the baseline of GPipe, arXiv 1811.06965, figure 2b";
   info.peak_in_flight = "1";
   info.makespan = "m (p (F + B) + 2 (p - 1) c)";
-  info.where_to_use = "never for speed: the baseline, and for looking at one microbatch at a time";
+  info.where_to_use = "as a baseline, or to examine one microbatch at a time; never for speed";
   info.generate = generate_naive;
   info.closed_form_makespan = naive_makespan;
   return info;
@@ -88,9 +88,9 @@ ScheduleInfo naive_schedule() {
 // Rule: F_0 .. F_{m-1}, then all backwards: in the same order (fifo, as torch.distributed.pipelining does) or from the
 // last microbatch to the first (lifo, as torchgpipe does: the order in which autograd unwinds).
 // Peak in flight: m on every rank.
-// Makespan: (m + p - 1)(F + B) + 2 (p - 1) c for both variants and any c; bubble_fraction (p - 1) / (m + p - 1) at
-// c = 0. Uneven stages: sum F + sum B + (m - 1)(max F + max B).
-// Constraints: one chunk per rank; bfs is its generalisation to several.
+// Makespan: (m + p - 1)(F + B) + 2 (p - 1) c for both variants and any c; bubble_fraction (p - 1) / (m + p - 1) at c =
+// 0. Uneven stages: sum F + sum B + (m - 1)(max F + max B).
+// Constraints: one chunk per rank; bfs generalises it to several.
 
 namespace {
 
@@ -138,13 +138,15 @@ ScheduleInfo gpipe_schedule() {
 
 // TeraPipe, token-level pipeline parallelism: Li et al. 2021, arXiv 2102.07988, section 3.
 //
-// Rule: a microbatch's tokens are cut into K slices that follow each other through the stages, which causal attention
-// allows: a slice needs only the slices before it. All slices of all microbatches run forward in order, then backward
-// in the opposite order, so that a slice's keys have all their gradients when its turn comes. Slice j of microbatch k
-// is the program's unit k K + j (Program::slices_per_microbatch). Memory: m microbatches on every rank. Makespan: (m K
-// + p - 1)(F + B) + 2 (p - 1) c with the times of one slice; bubble_fraction (p - 1) / (m K + p - 1). Left out: slices
-// of unequal lengths, which the paper's dynamic program chooses so that later slices, which attend to more, are
-// shorter. Constraints: none.
+// Rule: a microbatch's tokens are cut into K slices that pass through the stages one after the other. Causal attention
+// allows this, because a slice needs only the slices before it. All slices of all microbatches run forward in order,
+// then backward in the opposite order, so that the gradients of a slice's keys are complete when its turn comes. Slice
+// j of microbatch k is the program's unit k K + j (Program::slices_per_microbatch).
+// Memory: m microbatches on every rank.
+// Makespan: (m K + p - 1)(F + B) + 2 (p - 1) c with the times of one slice; bubble_fraction (p - 1) / (m K + p - 1).
+// Left out: slices of unequal lengths, which the paper's dynamic program chooses so that later slices, which attend to
+// more tokens, are shorter.
+// Constraints: none.
 
 namespace {
 
@@ -164,7 +166,7 @@ std::optional<ScheduleRefusal> refuse_terapipe(const ScheduleRequest& request) {
       2 * static_cast<std::size_t>(request.pipeline_ranks) * static_cast<std::size_t>(request.microbatches);
   if (static_cast<std::size_t>(slices) > kMaxActions / actions) {
     return ScheduleRefusal{
-        .problem = fmt::format("{} slices of {} microbatches on {} stages are more actions than fit into memory",
+        .problem = fmt::format("{} slices of {} microbatches on {} stages make more actions than fit into memory",
                                slices, request.microbatches, request.pipeline_ranks),
         .help = fmt::format("at most {} slices", kMaxActions / actions)};
   }
@@ -211,12 +213,12 @@ ScheduleInfo terapipe_schedule() {
 // 1F1B with a flush (PipeDream-Flush): Narayanan 2021, arXiv 2006.09503, section 3.2; the early backward of DAPPLE,
 // arXiv 2007.01045; the schedule of Megatron-LM without interleaving, arXiv 2104.04473, section 2.2.1.
 //
-// Rule: rank r executes min(m, p - 1 - r) forwards, then one forward and one backward in turn, then the backwards
-// that are left.
+// Rule: rank r executes min(m, p - 1 - r) forwards, then one forward and one backward in turn, then the remaining
+// backwards.
 // Peak in flight: min(m, p - r).
-// Makespan: (m + p - 1)(F + B) + 2c [(p - 1) + ceil(max(0, m - 2)(p - 1) / p)]: latency is exposed once a microbatch,
-// not once a step. bubble_fraction (p - 1) / (m + p - 1) at c = 0. For uneven stages no closed form is exact.
-// Constraints: one chunk per rank. Fewer microbatches than ranks are fine, as in Megatron-LM (PyTorch refuses them).
+// Makespan: (m + p - 1)(F + B) + 2c [(p - 1) + ceil(max(0, m - 2)(p - 1) / p)]: latency is exposed once per microbatch,
+// not once per step. bubble_fraction (p - 1) / (m + p - 1) at c = 0. For uneven stages no closed form is exact.
+// Constraints: one chunk per rank. Fewer microbatches than ranks are allowed, as in Megatron-LM (PyTorch rejects them).
 
 ScheduleInfo one_forward_one_backward_schedule() {
   ScheduleInfo info;
@@ -225,7 +227,7 @@ ScheduleInfo one_forward_one_backward_schedule() {
   info.source = "PipeDream-Flush, arXiv 2006.09503, section 3.2";
   info.peak_in_flight = "min(m, p - r)";
   info.makespan = "(m + p - 1)(F + B) + 2c ((p - 1) + ceil(max(0, m - 2)(p - 1) / p))";
-  info.where_to_use = "the default: many microbatches in bounded memory, links that are fast beside a stage";
+  info.where_to_use = "the default: many microbatches in bounded memory, transfers short compared with a stage";
   info.generate = [](const ScheduleRequest& request) {
     return one_forward_one_backward("1f1b", request, shortest_warmup(request.pipeline_ranks));
   };
@@ -233,10 +235,9 @@ ScheduleInfo one_forward_one_backward_schedule() {
   return info;
 }
 
-// Eager 1F1B: Zhuang 2022, arXiv 2211.05322 (overlap-friendly 1F1B of Alpa); policy PB of DAPPLE, arXiv
-// 2007.01045.
+// Eager 1F1B: Zhuang 2022, arXiv 2211.05322 (overlap-friendly 1F1B of Alpa); policy PB of DAPPLE, arXiv 2007.01045.
 //
-// Rule: 1F1B with a warm-up of min(m, 2 (p - 1 - r)) forwards, so that an activation is under way while its consumer
+// Rule: 1F1B with a warm-up of min(m, 2 (p - 1 - r)) forwards, so that an activation is in transit while its consumer
 // still computes.
 // Peak in flight: min(m, 2 (p - 1 - r) + 1): almost twice 1F1B's on the first rank, the price of hiding the latency.
 // Makespan: (m + p - 1)(F + B) + 2 (p - 1) c, exact while 2c <= F + B. bubble_fraction (p - 1) / (m + p - 1) at c = 0.
@@ -259,15 +260,15 @@ ScheduleInfo eager_1f1b_schedule() {
 
 // DAPPLE's early-backward schedule: Fan et al. 2021, arXiv 2007.01045, section 3.2 (policies PA and PB).
 //
-// Rule: rank r runs K_r forwards before its first backward, then one forward and one backward in turn; D microbatches
-// fit into memory.
-//   pa  K_r = min(p - r, D)            1f1b where memory allows it
-//   pb  K_r = min(2 (p - r) - 1, D)    eager-1f1b where memory allows it: hides the transfers
-// Left out: DAPPLE's planner, which the planner's partitions stand for.
+// Rule: rank r runs K_r forwards before its first backward, then one forward and one backward in turn; D is the number
+// of microbatches that fit into memory.
+//   pa  K_r = min(p - r, D)            1f1b if memory allows it
+//   pb  K_r = min(2 (p - r) - 1, D)    eager-1f1b if memory allows it: hides the transfers
+// Left out: DAPPLE's planner, which flopcast's planner replaces.
 // Memory: min(m, K_r) activations.
-// Makespan: D = 1: m (p (F + B) + 2 (p - 1) c), one microbatch after the other; pa with D >= p: 1f1b's, pb with
-// D >= 2p - 1: eager-1f1b's.
-// Constraints: none; D at least 1, without limit by default.
+// Makespan: D = 1: m (p (F + B) + 2 (p - 1) c), one microbatch after the other; pa with D >= p: that of 1f1b; pb with
+// D >= 2p - 1: that of eager-1f1b.
+// Constraints: D is at least 1; unlimited by default.
 
 namespace {
 
@@ -314,8 +315,8 @@ ScheduleInfo dapple_schedule() {
   info.source = "DAPPLE, arXiv 2007.01045, section 3.2";
   info.constraints = "a memory limit of at least 1 microbatch";
   info.peak_in_flight = "min(m, D, p - r), pb min(m, D, 2 (p - r) - 1)";
-  info.makespan = "D = 1: m (p (F + B) + 2 (p - 1) c); D >= p: 1f1b's; pb, D >= 2p - 1: eager-1f1b's";
-  info.where_to_use = "1f1b where the memory for activations is what is left over";
+  info.makespan = "D = 1: m (p (F + B) + 2 (p - 1) c); D >= p: that of 1f1b; pb, D >= 2p - 1: that of eager-1f1b";
+  info.where_to_use = "1f1b limited by the memory that remains for activations";
   info.reads = {&ScheduleRequest::memory_limit};
   info.variants = {"pa", "pb"};
   info.refuse = refuse_dapple;

@@ -14,18 +14,18 @@ namespace flopcast {
 // Chimera: Li & Hoefler 2021, arXiv 2107.06925, sections 3.1 and 3.5.
 //
 // Rule: two copies of the model run through the ranks in opposite directions, m/2 microbatches each. Both are laid out
-// in slots, F of stage s in slot 2k + s and B in slot 2k + 2p - 1 - s for the k-th microbatch of a unit, and merge
+// in slots, F of stage s in slot 2k + s and B in slot 2k + 2p - 1 - s for the k-th microbatch of a unit, and interleave
 // without collision because p is even. A unit has p microbatches, p/2 of each copy.
 //   concatenation  units follow each other 2p slots apart (direct concatenation; the default)
 //   doubling       forwards run in pairs, so that with B = 2F both directions have equal slots: list scheduling with
-//                  backwards first and p/2 pairs of each copy under way (sim/search/order_times.hpp). Backward halving
+//                  backwards first and p/2 pairs of each copy in flight (sim/search/order_times.hpp). Backward halving
 //                  is the same order with microbatches of half the size.
 // Memory: p/2 + 1 + min(r, p - 1 - r) activations for m >= p, with doubling up to 2p; twice the parameters, whose
-// gradients are added up between the copies.
-// Makespan at c = 0: F = B, concatenation: (2m + p - 2) F for p | m, idle share (p - 2) / (2m + p - 2);
-// m = p, B >= F: p F + (2p - 2) B. Doubling, B = 2F, 2p | m, p <= 6: at most 3m F + 2 (p - 2) F, idle share (p - 2) /
-// (3m/2 + p - 2); longer pipelines stay above that, at p = 16 by 10.5 % for m = 2p and 4.1 % for m = 4p. Constraints: p
-// and m even; doubling: 4 | m.
+// gradients are summed over the copies.
+// Makespan at c = 0: F = B, concatenation: (2m + p - 2) F for p | m, idle fraction (p - 2) / (2m + p - 2);
+// m = p, B >= F: p F + (2p - 2) B. Doubling, B = 2F, 2p | m, p <= 6: at most 3m F + 2 (p - 2) F, idle fraction (p - 2)
+// / (3m/2 + p - 2); longer pipelines stay above that, at p = 16 by 10.5 % for m = 2p and 4.1 % for m = 4p.
+// Constraints: p and m even; doubling: 4 | m.
 
 namespace {
 
@@ -45,12 +45,12 @@ std::optional<ScheduleRefusal> refuse_chimera(const ScheduleRequest& request) {
   const int fewer = more - divisor;
   const std::string valid = fewer > 0 ? fmt::format("{} or {}", fewer, more) : std::to_string(more);
   return ScheduleRefusal{
-      .problem = fmt::format("chimera{} shares {} evenly out to two copies, {} microbatches cannot be",
+      .problem = fmt::format("chimera{} must divide its {} evenly between two copies, but there are {} microbatches",
                              doubling ? ":doubling" : "", doubling ? "pairs" : "microbatches", microbatches),
       .help = fmt::format("{} microbatches", valid)};
 }
 
-// What runs on a rank in each slot of a unit is the same for all units, so slots are filled in one table.
+// All units repeat the same pattern of slots, so one table of slots describes a rank.
 void concatenate(Program& program, const ScheduleRequest& request) {
   const int ranks = request.pipeline_ranks;
   const int unit_length = 2 * ranks;
@@ -121,14 +121,14 @@ ScheduleInfo chimera_schedule() {
 
 namespace {
 
-// Where a rank stands in a DualPipe order. It works on two stages: `near` lies closer to the input of its chain than
-// `far` does to the input of its own.
+// Place of a rank in a DualPipe order. The rank works on two stages: `near` is closer to the input of its chain than
+// `far` is to the input of its chain.
 struct DualPipePlace {
   int near = 0;
   int far = 0;
   int position = 0;      //< 0 at the ends of the pipeline, where `near` is a first stage
-  int positions = 1;     //< how many positions there are; the last one has its stages next to each other
-  int microbatches = 1;  //< through each of the two stages; at least 2 * positions
+  int positions = 1;     //< number of positions; the two stages of the last one are adjacent
+  int microbatches = 1;  //< per stage; at least 2 * positions
 };
 
 class DualPipeRank {
@@ -145,7 +145,7 @@ class DualPipeRank {
   }
 
  private:
-  // A stage with the microbatches that its next forward and its next backward are for.
+  // A stage, with the microbatches of its next forward and its next backward.
   struct Side {
     int stage = 0;
     int forwards = 0;
@@ -189,7 +189,7 @@ class DualPipeRank {
     const bool is_last = place_.position + 1 == place_.positions;
     const int rounds = place_.microbatches - 2 * place_.positions + place_.position + 1;
     for (int round = 0; round < rounds; ++round) {
-      // Nothing is on its way yet that could hide the first transfer between the last position's two stages.
+      // At this point nothing can hide the first transfer between the two stages of the last position.
       if (round == 0 && is_last) {
         forward(near_);
         backward(far_);
@@ -229,16 +229,16 @@ class DualPipeRank {
   std::vector<Action> actions_;
 };
 
-// The order of one rank, in the eight steps of deepseek-ai/DualPipe. With n positions, k this rank's, M microbatches:
+// The order of one rank, in the eight steps of deepseek-ai/DualPipe, for n positions, position k and M microbatches:
 //   1  2(n-1-k) times F near
 //   2  k+1 times F near, F far
 //   3  n-1-k times I far, W far, F far
 //   4  M-2n+k+1 times (F near; B far), (F far; B near); at the last position the first F near and B far run one after
 //      the other
 //   5  n-1-k times B far, (F far; B near)
-//   6  k+1 times B far, B near, of which the second half only I
+//   6  k+1 times B far, B near; the second half of these is only I
 //   7  n-1-k times W, I near
-//   8  the k+1 W that are left; W always belongs to the oldest I without one
+//   8  the remaining k+1 W; each W belongs to the oldest I without one
 std::vector<Action> dualpipe_order(const DualPipePlace& place) {
   return DualPipeRank(place).order();
 }
@@ -250,9 +250,9 @@ std::vector<Action> dualpipe_order(const DualPipePlace& place) {
 // Rule: two copies of the model run through the ranks in opposite directions, m/2 microbatches each. Rank r holds stage
 // r of one copy and stage p - 1 - r of the other; it overlaps a forward of one with a backward of the other
 // (dualpipe_order, with p/2 positions). The last backwards split off W to fill the bubbles at the end.
-// Memory: p + 1 activations on every rank, twice the parameters; the gradients of the two copies are added up.
-// Bubble: (p/2 - 1)(F&B + B - 3W) a rank, F&B being the time of an overlapped pair; exact where F = I = W and without
-// latency, too high by a little elsewhere: the outer ranks wait less.
+// Memory: p + 1 activations on every rank, twice the parameters; the gradients of the two copies are summed.
+// Bubble: (p/2 - 1)(F&B + B - 3W) per rank, where F&B is the time of an overlapped pair; exact for F = I = W without
+// latency, slightly too high otherwise, because the outer ranks wait less.
 // Constraints: p and m even, m >= 2p.
 
 namespace {
@@ -261,18 +261,21 @@ std::optional<ScheduleRefusal> refuse_dualpipe(const ScheduleRequest& request) {
   const int ranks = request.pipeline_ranks;
   const int microbatches = request.microbatches;
   if (ranks % 2 != 0) {
-    return ScheduleRefusal{.problem = fmt::format("dualpipe pairs the ranks up, {} cannot be", ranks),
-                           .help = fmt::format("an even number of pipeline ranks, such as {}", ranks + 1)};
+    return ScheduleRefusal{
+        .problem = fmt::format("dualpipe pairs up the ranks, so their number must be even, not {}", ranks),
+        .help = fmt::format("an even number of pipeline ranks, such as {}", ranks + 1)};
   }
   if (microbatches % 2 != 0) {
     return ScheduleRefusal{
-        .problem = fmt::format("dualpipe halves the microbatches between its two copies, {} cannot be", microbatches),
+        .problem =
+            fmt::format("dualpipe halves the microbatches between its two copies, so their number must be even, not {}",
+                        microbatches),
         .help = fmt::format("an even number of microbatches, such as {}", std::max(2 * ranks, microbatches + 1))};
   }
   if (microbatches / 2 < ranks) {
     return ScheduleRefusal{
         .problem = fmt::format("dualpipe with {} pipeline ranks needs more than {} microbatches", ranks, microbatches),
-        .help = fmt::format("at least {} microbatches, two a rank", 2L * ranks)};
+        .help = fmt::format("at least {} microbatches, two per rank", 2L * ranks)};
   }
   return std::nullopt;
 }
@@ -313,7 +316,7 @@ ScheduleInfo dualpipe_schedule() {
   info.peak_in_flight = "p + 1; two copies";
   info.makespan = "m (F + B) + (p/2 - 1)(F + 2B - 3W) for F = I = W, pairs that take F + B, and c = 0";
   info.where_to_use =
-      "expert parallelism whose messages hide under a paired pass; memory for two copies of the weights";
+      "expert parallelism whose messages are hidden by paired passes; memory for two copies of the weights";
   info.refuse = refuse_dualpipe;
   info.generate = generate_dualpipe;
   info.closed_form_makespan = dualpipe_makespan;
@@ -322,22 +325,23 @@ ScheduleInfo dualpipe_schedule() {
 
 // DualPipeV: "cut in half" DualPipe, Sea AI Lab 2025, as in deepseek-ai/DualPipe and PyTorch's ScheduleDualPipeV.
 //
-// Rule: one model of 2p stages in a V: rank r holds stages r and 2p - 1 - r. The order is DualPipe's
-// (dualpipe_order, with p positions), whose second direction is now the way back. Memory: 2p + 1 chunks on every
-// rank, of half the size of a DualPipe stage's; the parameters once. Bubble: (p - 1)(F&B + B - 3W) a rank, times of a
-// chunk; exact where F = I = W and without latency. Constraints: two chunks per rank, m >= 2p, as PyTorch demands.
+// Rule: one model of 2p stages in a V: rank r holds stages r and 2p - 1 - r. The order is that of DualPipe
+// (dualpipe_order, with p positions), whose second direction is now the way back.
+// Memory: 2p + 1 chunks on every rank, each half the size of a DualPipe stage; one copy of the parameters.
+// Bubble: (p - 1)(F&B + B - 3W) per rank, with times of a chunk; exact for F = I = W without latency.
+// Constraints: two chunks per rank, m >= 2p, as PyTorch requires.
 
 namespace {
 
 std::optional<ScheduleRefusal> refuse_dualpipev(const ScheduleRequest& request) {
   if (request.chunks != 2) {
     return ScheduleRefusal{.problem = fmt::format("dualpipev has two chunks per rank, not {}", request.chunks),
-                           .help = "chunks 2"};
+                           .help = "use 2 chunks"};
   }
   if (request.microbatches / 2 < request.pipeline_ranks) {
     return ScheduleRefusal{.problem = fmt::format("dualpipev with {} stages needs more than {} microbatches",
                                                   2 * request.pipeline_ranks, request.microbatches),
-                           .help = fmt::format("at least {} microbatches, one a stage", 2 * request.pipeline_ranks)};
+                           .help = fmt::format("at least {} microbatches, one per stage", 2 * request.pipeline_ranks)};
   }
   return std::nullopt;
 }

@@ -17,7 +17,7 @@ Program without_flush(Program program, WeightPolicy policy, int accumulation) {
   return program;
 }
 
-// Microbatches per update: all unless given.
+// Microbatches per update: all unless specified.
 int asked_accumulation(const ScheduleRequest& request) {
   return request.accumulation.value_or(request.microbatches);
 }
@@ -26,18 +26,19 @@ int asked_accumulation(const ScheduleRequest& request) {
 
 // PipeDream: Harlap 2018, arXiv 1806.03377; SOSP 2019, sections 3.2 and 3.3: 1F1B that never flushes.
 //
-// Rule: rank r executes min(m, p - 1 - r) forwards, then one forward and one backward in turn without end; a finite
+// Rule: rank r executes min(m, p - 1 - r) forwards, then one forward and one backward in turn indefinitely; a finite
 // request drains after its last microbatch. The weights of a stage are updated after every backward.
 // Variants: stashing (a backward uses the weights of its own forward, so stage s keeps p - s versions) and
 // vertical-sync (every stage uses the version that the first stage had at the microbatch's forward; p versions).
-// Replicated stages, 1F1B-RR (section 3.2): microbatch k goes to replica k mod R of a stage with R of them, forward and
-// backward, and a replica takes its own microbatches in the order of 1F1B with a warm-up of ceil(n / R) forwards, n
-// being the ranks of the later stages. On the first stage that admits NOAM = ceil(ranks / R) microbatches a replica.
-// Replicas update together; the time of their gradient reduction is left out.
+// Replicated stages, 1F1B-RR (section 3.2): microbatch k goes to replica k mod R of a stage with R replicas, forward
+// and backward, and a replica takes its microbatches in the order of 1F1B with a warm-up of ceil(n / R) forwards, where
+// n is the number of ranks of the later stages. On the first stage that admits NOAM = ceil(ranks / R) microbatches per
+// replica. Replicas update together; the time of their gradient reduction is left out.
 // Peak in flight: min(m, p - r); with replicas ceil(n / R) + 1 on each.
-// Makespan, with the drain: that of 1F1B. The steady period is F + B + 2c (p - 1) / p; at c = 0 no bubble but the fill.
-// Constraints: one chunk per rank; accumulation, if given, is 1; vertical-sync needs equally many replicas everywhere,
-// because versions count updates.
+// Makespan, with the drain: that of 1F1B. The steady period is F + B + 2c (p - 1) / p; at c = 0 no bubble except the
+// fill.
+// Constraints: one chunk per rank; accumulation, if given, is 1; vertical-sync needs the same number of replicas on
+// every stage, because versions count updates.
 
 namespace {
 
@@ -50,8 +51,8 @@ std::optional<ScheduleRefusal> refuse_replicas(const ScheduleRequest& request) {
   };
   if (replicas.empty()) return std::nullopt;
   if (replicas.size() != static_cast<std::size_t>(request.pipeline_ranks)) {
-    return refusal(fmt::format("{} numbers for {} stages", replicas.size(), request.pipeline_ranks),
-                   "one number a stage");
+    return refusal(fmt::format("{} numbers are given for {} stages", replicas.size(), request.pipeline_ranks),
+                   "give one number per stage");
   }
   std::size_t ranks = 0;
   for (const int count : replicas) {
@@ -62,13 +63,13 @@ std::optional<ScheduleRefusal> refuse_replicas(const ScheduleRequest& request) {
   const int most = *std::max_element(replicas.begin(), replicas.end());
   if (most > request.microbatches) {
     return refusal(
-        fmt::format("{} replicas and only {} microbatches leave a rank without work", most, request.microbatches),
+        fmt::format("{} replicas with only {} microbatches leave a rank without work", most, request.microbatches),
         fmt::format("at least {} microbatches", most));
   }
   const bool even = std::all_of(replicas.begin(), replicas.end(), [most](int count) { return count == most; });
   if (request.variant == kVerticalSync && !even) {
-    return refusal("vertical sync compares the updates of stages, which replicas make differently many",
-                   "equally many replicas on every stage, or pipedream:stashing");
+    return refusal("vertical-sync compares update counts of stages, which depend on their replicas",
+                   "use the same number of replicas on every stage, or pipedream:stashing");
   }
   return std::nullopt;
 }
@@ -77,10 +78,10 @@ std::optional<ScheduleRefusal> refuse_pipedream(const ScheduleRequest& request) 
   if (request.accumulation.value_or(1) == 1) return refuse_replicas(request);
   return ScheduleRefusal{.problem = fmt::format("pipedream updates the weights after every microbatch, not after {}",
                                                 *request.accumulation),
-                         .help = "accumulation 1, or schedule pipedream-2bw, which accumulates"};
+                         .help = "use accumulation 1, or schedule pipedream-2bw, which supports more"};
 }
 
-// Microbatches that each replica of a stage takes in before its first backward is due, less one.
+// Warm-up of each stage's replicas: microbatches that a replica takes before its first backward is due, minus one.
 std::vector<int> pipedream_warmup(const ScheduleRequest& request) {
   std::vector<int> warmup = shortest_warmup(request.pipeline_ranks);
   const std::vector<int>& replicas = request.stage_replicas;
@@ -163,11 +164,11 @@ ScheduleInfo pipedream_schedule() {
   info.name = "pipedream";
   info.summary = "asynchronous 1f1b: weights updated after every microbatch, p - s versions stashed";
   info.source = "PipeDream, SOSP 2019 (arXiv 1806.03377), section 3.2";
-  info.constraints = "accumulation is 1; vertical-sync: as many replicas on every stage";
+  info.constraints = "accumulation is 1; vertical-sync: the same number of replicas on every stage";
   info.peak_in_flight = "min(m, p - r)";
   info.makespan = "with the drain: that of 1f1b; steady period F + B + 2c (p - 1) / p";
   info.where_to_use =
-      "links or stages too uneven for a flush, memory for p weight versions, a model that bears staleness";
+      "links or stages too uneven for a flush, memory for p weight versions, a model that tolerates staleness";
   info.asynchronous = true;
   info.uses_stage_replicas = true;
   info.variants = {"stashing", kVerticalSync};
@@ -179,13 +180,14 @@ ScheduleInfo pipedream_schedule() {
   return info;
 }
 
-// PipeDream-2BW: Narayanan 2021, arXiv 2006.09503, section 3.1: 1F1B that never flushes, two weight versions.
+// PipeDream-2BW: Narayanan 2021, arXiv 2006.09503, section 3.1: 1F1B that never flushes, with two weight versions.
 //
 // Rule: the order of 1F1B over all microbatches. Gradients of `accumulation` = a microbatches make one update; batch t
 // uses the weights of update t - 1 in both directions on every stage, so two versions are enough when a >= p.
 // Peak in flight: min(m, p - r).
-// Makespan, with the drain: that of 1F1B. The steady period is F + B + 2c (p - 1) / p; at c = 0 no bubble but the fill.
-// Constraints: one chunk per rank; a >= p, where a is m unless given.
+// Makespan, with the drain: that of 1F1B. The steady period is F + B + 2c (p - 1) / p; at c = 0 no bubble except the
+// fill.
+// Constraints: one chunk per rank; a >= p, where a is m unless specified.
 
 namespace {
 
@@ -235,21 +237,22 @@ ScheduleInfo pipedream_2bw_schedule() {
 // Rule: every rank alternates forwards and backwards as soon as it can: rank r executes min(m, 2 (p - 1 - r)) forwards,
 // then one forward and one backward in turn. Gradients of `accumulation` = a microbatches make one update. Forward and
 // backward each use the newest weights, so the two passes of a microbatch use different ones.
-// Delay of the forward's weights, on average over the microbatches of an update: (2 (p - 1 - r) + 1) / a updates (the
-// paper's (2 (P - i) + 1) / N with i from 1, the microbatch's own update included). The backward's: none.
+// Delay of the forward's weights, averaged over the microbatches of an update: (2 (p - 1 - r) + 1) / a updates (the
+// paper's (2 (P - i) + 1) / N with i from 1, the microbatch's own update included). The backward's weights have no
+// delay.
 // Left out: the paper's remedies for the discrepancy (learning rate rescheduling, discrepancy correction, synchronous
-// warm-up epochs), which change what is learned, not when anything runs.
+// warm-up epochs), which change what is learned but not when actions run.
 // Peak in flight: min(m, 2 (p - 1 - r) + 1).
 // Makespan, with the drain: that of eager 1F1B, (m + p - 1)(F + B) + 2 (p - 1) c while 2c <= F + B; the steady period
 // is then F + B.
-// Constraints: one chunk per rank; accumulation is m unless given.
+// Constraints: one chunk per rank; accumulation is m unless specified.
 
 namespace {
 
 int pipemare_versions(const ScheduleRequest& /*request*/, int /*rank*/) {
   return 1;
 }
-// Of the microbatch with the most updates between its two passes.
+// Maximum over the microbatches of the updates between a microbatch's two passes.
 int pipemare_staleness(const ScheduleRequest& request, int rank) {
   const int backwards_between = 2 * (request.pipeline_ranks - 1 - rank);
   const int every = asked_accumulation(request);
@@ -273,7 +276,8 @@ ScheduleInfo pipemare_schedule() {
   info.constraints = "accumulation >= 1 (all microbatches unless given)";
   info.peak_in_flight = "min(m, 2 (p - 1 - r) + 1)";
   info.makespan = "with the drain: that of eager-1f1b; steady period F + B while 2c <= F + B";
-  info.where_to_use = "no memory for a second copy of the weights, and training tuned for differing passes";
+  info.where_to_use =
+      "no memory for a second copy of the weights, and training that tolerates different weights in the two passes";
   info.asynchronous = true;
   info.reads = {&ScheduleRequest::accumulation};
   info.refuse = refuse_pipemare;

@@ -25,10 +25,10 @@ Program handcrafted_zero_bubble(std::string_view schedule, const ScheduleRequest
 // ZB-H1: Qi 2023, arXiv 2401.10241, section 2.1.
 //
 // Rule: 1F1B with the backward pass split. Rank r executes min(m, p - 1 - r) forwards, then in turn a forward, an input
-// gradient and, from its input gradient r on, the weight gradient of r microbatches before; then the same without
-// forwards, then the weight gradients that are left. They fill the bubbles that 1F1B ends with.
-// Peak in flight: min(m, p), 1F1B's first rank on every rank: an activation is held until W.
-// Makespan: m (F + B) + (p - 1)(F + I - W), exact at c = 0 while W <= min(F, I) and m >= p: with F = I = W a third of
+// gradient and, from its input gradient r on, the weight gradient of the microbatch r before; then the same without
+// forwards, then the remaining weight gradients. They fill the bubbles at the end of 1F1B.
+// Peak in flight: min(m, p) on every rank, as on 1F1B's first rank: an activation is held until W.
+// Makespan: m (F + B) + (p - 1)(F + I - W), exact at c = 0 while W <= min(F, I) and m >= p; with F = I = W a third of
 // 1F1B's bubble. bubble_fraction (p - 1)(F + I - W) / makespan.
 // Constraints: one chunk per rank.
 
@@ -51,11 +51,11 @@ ScheduleInfo zb_h1_schedule() {
   ScheduleInfo info;
   info.name = "zb-h1";
   info.summary =
-      "1f1b with weight gradients moved into the bubble: a third of it left, the memory of 1f1b's first rank";
+      "1f1b with weight gradients moved into the bubble: a third of its bubble, the memory of its first rank";
   info.source = "Zero Bubble, arXiv 2401.10241, section 2.1";
   info.peak_in_flight = "min(m, p)";
   info.makespan = "m (F + B) + (p - 1)(F + I - W) at c = 0 for m >= p, W <= min(F, I)";
-  info.where_to_use = "1f1b's memory with a third of its bubble, where backward passes can be split";
+  info.where_to_use = "1f1b's memory with a third of its bubble, if backward passes can be split";
   info.generate = [](const ScheduleRequest& request) { return handcrafted_zero_bubble("zb-h1", request, 1); };
   info.closed_form_makespan = zb_h1_makespan;
   return info;
@@ -64,13 +64,13 @@ ScheduleInfo zb_h1_schedule() {
 // ZB-H2: Qi 2023, arXiv 2401.10241, section 2.2.
 //
 // Rule: rank r executes min(m, 2 (p - 1 - r)) forwards, then in turn a forward, an input gradient and, from its input
-// gradient 2 r on, the weight gradient of 2 r microbatches before; then the same without forwards, then the weight
-// gradients that are left.
+// gradient 2 r on, the weight gradient of the microbatch 2 r before; then the same without forwards, then the remaining
+// weight gradients.
 // Peak in flight: min(m, 2 p - 1): an activation is held until W.
 // Makespan: m (F + B) + (p - 1) F, exact at c = 0 while I <= 2 min(F, W) and m >= 2 p - 1. With F = I = W no rank idles
 // between its first and its last action; the paper's "zero bubble" counts that span, and needs an optimizer step that
-// waits for no other rank (section 4). What is left here, (p - 1) F, is the wait for the first activation. Constraints:
-// one chunk per rank; fewer than 2 p - 1 microbatches are fine, the bubble then grows.
+// waits for no other rank (section 4). The remaining bubble here, (p - 1) F, is the wait for the first activation.
+// Constraints: one chunk per rank; fewer than 2 p - 1 microbatches are allowed, but the bubble then grows.
 
 namespace {
 
@@ -100,13 +100,13 @@ ScheduleInfo zb_h2_schedule() {
 }
 
 // Automatic zero bubble: the problem of Qi 2023, arXiv 2401.10241, section 3 (the schedule with the smallest bubble
-// under a memory limit, given the times of F, I, W and the transfers), solved by our own search over building blocks
-// (sim/search/block_search.hpp), not by the paper's.
+// under a memory limit, given the times of F, I, W and the transfers), solved by flopcast's search over building blocks
+// (sim/search/block_search.hpp), not by the paper's solver.
 //
 // Rule: the shortest order found. The memory limit counts microbatches: full (default) holds an activation until W, as
-// our memory reports do; half gives one half of it back at I, as the paper counts.
-// Peak in flight: the limit, with half up to twice as many; without a limit at most m.
-// Makespan: at most that of zb-h1 and of zb-h2 where they fit; no closed form.
+// in flopcast's memory reports; half frees one half of it at I, as the paper counts.
+// Peak in flight: the limit, or up to twice the limit with half; without a limit at most m.
+// Makespan: at most that of zb-h1 and of zb-h2 if they fit; no closed form.
 // Constraints: one chunk per rank.
 
 namespace {
@@ -134,10 +134,10 @@ ScheduleInfo zb_auto_schedule() {
   ScheduleInfo info;
   info.name = "zb-auto";
   info.summary = "the shortest split 1f1b found for the given times and memory limit";
-  info.source = "the problem of arXiv 2401.10241, section 3; own search";
+  info.source = "the problem of arXiv 2401.10241, section 3; flopcast's search";
   info.constraints = "a memory limit, if any, of at least 1 microbatch";
   info.peak_in_flight = "the memory limit; with zb-auto:half up to twice that";
-  info.makespan = "at most zb-h1's, and zb-h2's where it fits";
+  info.makespan = "at most that of zb-h1, and of zb-h2 if it fits";
   info.where_to_use = "split backward passes whose parts take different times, under a memory limit";
   info.uses_times = true;
   info.reads = {&ScheduleRequest::memory_limit};
