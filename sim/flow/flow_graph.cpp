@@ -65,7 +65,7 @@ class GraphPlayer {
     }
   }
 
-  // What waits for messages stays; they are put down with the time at which they begin.
+  // Finishes work as early as possible; messages are queued with the time at which they begin.
   void work_ahead() {
     while (!ready_.empty()) {
       const FlowGraph::Piece piece = ready_.back();
@@ -74,8 +74,8 @@ class GraphPlayer {
       if (graph_.flow(piece) == FlowGraph::kNoFlow || alone == 0) {
         Ticks end = 0;
         if (__builtin_add_overflow(times_.start[piece], alone, &end)) {
-          throw ConfigError({"time", "the times add up to more than the simulated clock can count (2^63 ticks)", "",
-                             "a tick is a picosecond: a step may last 107 days"});
+          throw ConfigError({"time", "the times add up to more than the simulated clock can represent (2^63 ticks)", "",
+                             "a tick is a picosecond, so a step can last at most 107 days"});
         }
         finish(piece, end);
       } else {
@@ -104,8 +104,8 @@ class GraphPlayer {
 
   const FlowGraph& graph_;
   SharedLinks links_;
-  std::vector<FlowGraph::Piece> travels_;  // by flow
-  std::vector<std::uint32_t> missing_;     // by piece, what it still waits for
+  std::vector<FlowGraph::Piece> travels_;  // indexed by flow
+  std::vector<std::uint32_t> missing_;     // indexed by piece: number of events it is still waiting for
   std::vector<std::size_t> first_waiter_;
   std::vector<Waiter> waiters_;
   std::vector<FlowGraph::Piece> ready_;
@@ -122,7 +122,7 @@ FlowGraphTimes play(const FlowGraph& graph, const FlowProgram& links) {
 
 std::vector<FlowGraph::Piece> longest_chain(const FlowGraph& graph, const FlowGraphTimes& times,
                                             FlowGraph::Piece last) {
-  // By piece, the first of what it waited for until it started.
+  // Indexed by piece: the first of the pieces whose end determined its start.
   constexpr FlowGraph::Piece kNone = FlowGraph::kNoFlow;
   std::vector<FlowGraph::Piece> awaited(graph.size(), kNone);
   for (const FlowGraph::Wait& wait : graph.waits()) {

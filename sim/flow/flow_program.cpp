@@ -39,7 +39,7 @@ void FlowProgram::add_predecessor(FlowId flow) {
 
 namespace {
 
-// Who waits for a flow, for all flows in one array.
+// The flows that wait for each flow, for all flows in one array.
 class Successors {
  public:
   explicit Successors(const FlowProgram& program) : first_(program.flows() + 1, 0), flows_(program.predecessors()) {
@@ -70,9 +70,9 @@ std::vector<std::uint32_t> awaited_by_flow(const FlowProgram& program) {
   return awaited;
 }
 
-// The program ends by then: every flow's bytes over its rate alone, one after the other. While any flow is under way,
-// some link is full or some flow at its cap, and the shares of their rates alone that flows have there sum to 1 or
-// more.
+// Upper bound of the program's end: every flow's bytes over its rate when alone, one flow after the other. While any
+// flow is in progress, some link is full or some flow is at its cap, and the flows there use shares of their rates when
+// alone that sum to 1 or more.
 double longest_time(const FlowProgram& program) {
   double latest_start = 0.0;
   double one_by_one = 0.0;
@@ -87,7 +87,7 @@ double longest_time(const FlowProgram& program) {
   return latest_start + one_by_one;
 }
 
-// A power of ten that leaves a tenth of the clock free.
+// A power of ten that leaves a tenth of the clock's range unused.
 double ticks_per_second_for(const FlowProgram& program) {
   const double longest = longest_time(program);
   if (longest <= 0) return 1.0;
@@ -96,7 +96,7 @@ double ticks_per_second_for(const FlowProgram& program) {
   return std::pow(10.0, std::min(kMostDigits, std::floor(kDigits - std::log10(longest))));
 }
 
-// Plays a program by the clock of its shared links.
+// Plays a program with the clock of its shared links.
 class FlowPlayer {
  public:
   FlowPlayer(const FlowProgram& program, double ticks_per_second)
@@ -130,7 +130,7 @@ class FlowPlayer {
       for (; next_start < own_start.size() && tick_of(own_start[next_start]) <= now; ++next_start) {
         begin(own_start[next_start], now);
       }
-      // What takes no time ends within the same instant.
+      // Flows that take no time end within the same instant.
       for (std::size_t index = 0; index < ended_.size(); ++index) finish(ended_[index], now);
       links_.settle(now);
     }
@@ -170,7 +170,7 @@ class FlowPlayer {
   std::vector<std::uint32_t> awaited_;
   std::vector<Ticks> end_;
   std::priority_queue<Delay, std::vector<Delay>, std::greater<>> delays_;
-  std::vector<FlowId> ended_;  // of this instant
+  std::vector<FlowId> ended_;  // at this instant
   std::size_t finished_ = 0;
 };
 
@@ -186,7 +186,7 @@ std::vector<FlowId> in_order(const FlowProgram& program) {
   if (std::all_of(order.begin(), order.end(), comes_after_its_predecessors)) return order;
   const Successors successors(program);
   std::vector<std::uint32_t> awaited = awaited_by_flow(program);
-  // The smallest first: a program written in order keeps its order.
+  // Smallest first, so that a program written in order keeps its order.
   std::priority_queue<FlowId, std::vector<FlowId>, std::greater<>> ready;
   order.clear();
   for (FlowId flow = 0; flow < program.flows(); ++flow) {

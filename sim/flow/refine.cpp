@@ -30,12 +30,13 @@ Colour colour_of(double value) {
   return mixed(bits);
 }
 
-// Of a use: who is on the other side of it, and how often.
+// Colour of a use: its other side and its weight.
 Colour colour_of_use(Colour other, double weight) {
   return mixed(other ^ colour_of(weight));
 }
 
-// How many colours there are; `most` + 1 when there are more than `most`. Colours are hashes already: a table of them.
+// Number of distinct colours; `most` + 1 if there are more than `most`. The colours are hashes already, so they index a
+// table.
 std::size_t distinct(const std::vector<Colour>& colours, std::size_t most) {
   std::vector<Colour> table(std::bit_ceil(2 * std::min(most, colours.size()) + 2), 0);
   const std::size_t last = table.size() - 1;
@@ -61,16 +62,16 @@ struct Colours {
   std::vector<Colour> links;
 };
 
-// Sums of hashes do not depend on the order of what they sum.
+// Sums of hashes do not depend on the order of the summands.
 Colours next_colours(const FlowProgram& program, const std::vector<FlowId>& order, bool circles, const Colours& now) {
   Colours next = {std::vector<Colour>(now.flows.size()), now.links};
   std::vector<Colour> before;
   for (const FlowId flow : order) {
     Colour sum = mixed(now.flows[flow]);
     for (const auto& [link, weight] : program.uses_of(flow)) sum += colour_of_use(now.links[link], weight);
-    // Predecessors have their next colour already, so one round reaches down whole chains; where there are circles,
-    // none has. The order of their colours is that of a set: what waits for several flows of a class waits for the
-    // class.
+    // Predecessors already have their next colour, so one round propagates through whole chains; with cycles, none of
+    // them has. Sorting and removing duplicates makes their colours a set: a flow that waits for several flows of a
+    // class waits for the class.
     before.clear();
     const std::vector<Colour>& known = circles ? now.flows : next.flows;
     for (const FlowId predecessor : program.predecessors_of(flow)) before.push_back(known[predecessor]);
@@ -86,7 +87,7 @@ Colours next_colours(const FlowProgram& program, const std::vector<FlowId>& orde
   return next;
 }
 
-// Members of each colour by their numbers, and the first member of each.
+// Class of each colour, numbered in order of appearance, and the first member of each class.
 struct Classes {
   explicit Classes(const std::vector<Colour>& colours) {
     std::unordered_map<Colour, std::uint32_t> found;
@@ -118,7 +119,7 @@ std::vector<std::uint32_t> predecessor_classes(const FlowProgram& program, FlowI
   return classes;
 }
 
-// What uses each link: the class of the flow, and how often. Sorted, so that links can be compared and summed up.
+// Uses of each link: the class of the flow and its weight, sorted so that links can be compared and summed.
 std::vector<ClassUses> uses_by_link(const FlowProgram& program, const Classes& flows) {
   std::vector<ClassUses> uses(program.links());
   for (FlowId flow = 0; flow < program.flows(); ++flow) {
@@ -149,7 +150,7 @@ bool is_equitable(const FlowProgram& program, const Classes& flows, const Classe
 
 FlowProgram quotient(const FlowProgram& program, const Classes& flows, const Classes& links,
                      const std::vector<ClassUses>& of_links) {
-  // By class of flows: each class of links that it uses, and how often all its flows use one such link.
+  // Indexed by class of flows: each class of links that it uses, and how often all its flows use one such link.
   std::vector<std::vector<LinkUse>> uses(flows.first.size());
   for (std::uint32_t link = 0; link < links.first.size(); ++link) {
     const ClassUses& users = of_links[links.first[link]];
@@ -188,7 +189,7 @@ std::optional<FlowClasses> refine(const FlowProgram& program) {
         mixed(colour_of(program.bytes(flow)) ^ mixed(colour_of(start)) ^ mixed(mixed(colour_of(program.cap(flow))))));
   }
   for (LinkId link = 0; link < program.links(); ++link) colours.links.push_back(colour_of(program.capacity(link)));
-  // A round splits classes or leaves them all as they are, so as many as before means that none was split.
+  // A round splits classes or leaves them all unchanged, so an unchanged count means that none was split.
   std::size_t before = 0;
   for (;;) {
     const std::size_t flows = distinct(colours.flows, program.flows() / 2);

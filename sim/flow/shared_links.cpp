@@ -8,7 +8,8 @@ namespace flopcast {
 
 namespace {
 
-// What rounding may make of equal rates; flows that are left alone because they are slower must be slower by more.
+// Relative difference that rounding may cause between equal rates; flows excluded for being slower must be slower by
+// more.
 constexpr double kRounding = 1e-9;
 
 }  // namespace
@@ -33,7 +34,7 @@ SharedLinks::SharedLinks(const FlowProgram& program, double ticks_per_second)
 void SharedLinks::begin(FlowId flow, Ticks now, double bytes) {
   left_[flow] = bytes;
   since_[flow] = now;
-  rate_[flow] = FlowProgram::kNoCap;  // faster than any, until it has been given one
+  rate_[flow] = FlowProgram::kNoCap;  // faster than any other until it gets a rate
   std::size_t use = program_.first_use(flow);
   bool alone = true;
   for (const auto& [link, weight] : program_.uses_of(flow)) {
@@ -89,7 +90,7 @@ void SharedLinks::settle(Ticks now) {
   forecast_ends(now);
 }
 
-// Most flows of a training step meet nobody: neither they nor others have to be looked at again.
+// Most flows of a training step share no link: neither they nor others need to be considered again.
 void SharedLinks::settle_alone(Ticks now) {
   const auto shares = [this](const LinkUse& use) { return active_[use.link].size() > 1; };
   for (const FlowId flow : begun_alone_) {
@@ -140,7 +141,7 @@ void SharedLinks::weigh_touched() {
   }
 }
 
-// The component of the change, and of each of its links what the slower flows leave.
+// Collects the component affected by the change, and the capacity that slower flows leave on each of its links.
 void SharedLinks::collect() {
   flows_reached_.clear();
   for (std::size_t index = 0; index < links_reached_.size(); ++index) {
@@ -168,7 +169,7 @@ void SharedLinks::collect() {
 }
 
 double SharedLinks::rest_share(LinkId link) {
-  // Where heavy flows were taken off, what is left of their sum is rounding.
+  // After heavy flows are subtracted, the remainder of the sum is mostly rounding.
   if (open_weight_[link] < kRounding * reached_weight_[link]) {
     open_weight_[link] = 0.0;
     for (const ActiveUse& use : active_[link]) {
@@ -192,7 +193,7 @@ void SharedLinks::fill(Ticks now) {
   std::sort(capped_.begin(), capped_.end(), [this](FlowId a, FlowId b) { return program_.cap(a) < program_.cap(b); });
   std::size_t next_capped = 0;
   open_flows_ = flows_reached_.size();
-  // Links that are left without an open flow stay in the heap: each would be taken out of it in order.
+  // Links without a remaining open flow stay in the heap: each would be removed from it in order anyway.
   while (open_flows_ > 0 && !shares_.empty()) {
     std::pop_heap(shares_.begin(), shares_.end(), std::greater<>());
     const LinkId link = shares_.back().second;
@@ -234,14 +235,14 @@ void SharedLinks::freeze(FlowId flow, double rate, Ticks now) {
 }
 
 void SharedLinks::forecast_ends(Ticks now) {
-  // An end beyond the clock is none yet: whoever makes a flow that slow is gone by then.
+  // An end beyond the clock's range is not an end yet: whatever slows the flow this much is gone by then.
   constexpr double kMostTicks = 4e18;
   for (const FlowId flow : changed_) {
     const double ticks = std::ceil(std::max(0.0, left_[flow]) / rate_[flow] * ticks_per_second_);
     end_[flow] = ticks < kMostTicks ? now + static_cast<Ticks>(ticks) : kNever - 1;
     ends_.emplace_back(end_[flow], flow);
   }
-  // Few ends are pushed one by one; many make a new heap, and so does it when most of what it holds is out of date.
+  // A few ends are pushed one by one; many ends, or a heap of mostly outdated entries, make a new heap.
   const std::size_t before = ends_.size() - changed_.size();
   constexpr std::size_t kFew = 8;
   if (ends_.size() > 4 * under_way_ + kFew) {

@@ -17,8 +17,8 @@ namespace {
 
 struct Change {
   Ticks time;
-  std::int64_t held;   ///< how many more microbatches the stage holds
-  std::int64_t split;  ///< of how many more only the weight gradient is missing
+  std::int64_t held;   ///< change in the number of microbatches that the stage holds
+  std::int64_t split;  ///< change in the number of those that lack only the weight gradient
   std::uint16_t stage;
 };
 
@@ -41,7 +41,7 @@ std::vector<Change> changes_of(const std::vector<Span>& spans, bool frees_in_pai
     if (span.kind == SpanKind::kInputGradient && splits) changes.push_back({span.end, 0, 1, stage});
     if (span.kind == SpanKind::kWeightGradient) changes.push_back({span.end, -1, splits ? -1 : 0, stage});
   }
-  // Stable: at one instant the order of execution decides, in which a chunk is freed after it was allocated.
+  // Stable sort: at one instant the order of execution decides, in which a chunk is freed after it was allocated.
   std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.time < b.time; });
   return changes;
 }
@@ -54,7 +54,7 @@ AwaitedTransfers::AwaitedTransfers(const Timeline& timeline) {
     stages_ = std::max(stages_, std::uint64_t{transfer.to_stage} + 1);
     largest = std::max(largest, std::uint64_t{transfer.produced_by.microbatch});
   }
-  // Almost every slot of a simulated step is used. A measured one may number its microbatches with large gaps.
+  // A simulated step uses almost every slot; a measured one may have large gaps in its microbatch numbers.
   constexpr std::uint64_t kSlotsPerTransfer = 8;
   if (!timeline.transfers.empty() && (largest + 1) * 2 * stages_ <= kSlotsPerTransfer * timeline.transfers.size()) {
     slots_.resize((largest + 1) * 2 * stages_, nullptr);
@@ -105,7 +105,7 @@ bool is_data_parallel(SpanKind kind) {
   return !names_an_action(kind) && kind != SpanKind::kOptimizer;
 }
 
-// Walks over the spans of one rank and gives every tick from 0 to the makespan to one account.
+// Walks over the spans of one rank and assigns every tick from 0 to the makespan to one category.
 class RankAccount {
  public:
   RankAccount(const std::vector<Span>& spans, const AwaitedTransfers& transfers, Ticks makespan)
@@ -137,7 +137,7 @@ class RankAccount {
     return metrics_;
   }
 
-  // Waiting between warm-up and cool-down, whose cause depends on the other ranks.
+  // Waiting time between warm-up and cool-down; its cause depends on the other ranks.
   Ticks steady_bubble() const { return steady_bubble_; }
 
  private:
@@ -171,7 +171,7 @@ class RankAccount {
     cooldown_start_ = last_forward < 0 ? first_action : last_forward;
   }
 
-  // Of a gap of the compute stream: what other streams use is exposed data-parallel communication.
+  // In a gap of the compute stream, time that other streams use is exposed data-parallel communication.
   void settle_gap(Interval gap, std::vector<Interval>& arrivals) {
     std::sort(arrivals.begin(), arrivals.end(), [](const Interval& a, const Interval& b) { return a.start < b.start; });
     while (next_collective_ < collectives_.size() && collectives_[next_collective_].start < gap.end) {
@@ -189,7 +189,7 @@ class RankAccount {
     settle_idle(gap, arrivals);
   }
 
-  // Of a time in which the rank does nothing: what an awaited transfer covers is exposed pipeline communication.
+  // In a time when the rank does nothing, the part that an awaited transfer covers is exposed pipeline communication.
   void settle_idle(Interval gap, const std::vector<Interval>& arrivals) {
     for (const Interval& arrival : arrivals) {
       const Ticks start = std::max(gap.start, arrival.start);
@@ -228,7 +228,8 @@ double mean_over_ranks(const std::vector<RankMetrics>& ranks, Value value) {
   return ranks.empty() ? 0.0 : sum / static_cast<double>(ranks.size());
 }
 
-// Of what ranks wait between warm-up and cool-down: imbalance as far as another one has more work, else dependency.
+// Waiting time between warm-up and cool-down is imbalance as far as another rank has more work, and dependency beyond
+// that.
 void split_steady_bubble(TimelineMetrics& metrics, const std::vector<Ticks>& steady_bubble) {
   Ticks busiest = 0;
   for (const RankMetrics& rank : metrics.ranks) busiest = std::max(busiest, rank.busy);
@@ -327,7 +328,7 @@ RankMemory memory_over_time(const Timeline& timeline, int rank, double base_byte
   return memory_over_time(timeline, rank, base_bytes, held);
 }
 
-// Counts chunks rather than adding up bytes, so that the curve returns to its base exactly.
+// Counts chunks instead of summing bytes, so that the curve returns to its base exactly.
 RankMemory memory_over_time(const Timeline& timeline, int rank, double base_bytes,
                             const std::vector<HeldBytes>& held_bytes) {
   RankMemory memory;
@@ -369,13 +370,14 @@ std::string why_none(const ScheduleInfo& info, const ScheduleRequest& request, c
   if (uniform.latency > 0) {
     UniformTimes without = uniform;
     without.latency = 0;
-    if (info.closed_form_makespan(request, without)) return "latency exposed: holds without it, or for less of it";
+    if (info.closed_form_makespan(request, without))
+      return "latency is exposed: holds without latency, or for less of it";
   }
   ScheduleRequest whole = request;
   whole.microbatches += request.pipeline_ranks - request.microbatches % request.pipeline_ranks;
   if (request.microbatches % request.pipeline_ranks != 0 && !refuse_request(info, whole) &&
       info.closed_form_makespan(whole, uniform)) {
-    return "holds for m a multiple of p";
+    return "holds if m is a multiple of p";
   }
   ScheduleRequest more = request;
   more.microbatches *= 2 * request.pipeline_ranks;
@@ -393,7 +395,7 @@ int forwards_of(const std::vector<Action>& actions) {
   return static_cast<int>(std::count_if(actions.begin(), actions.end(), where(&Action::kind, ActionKind::kForward)));
 }
 
-// A rank runs a forward for each chunk or slice of a microbatch, so the count tells how many make one up.
+// A rank runs one forward per chunk or slice of a microbatch, so the count gives the forwards per microbatch.
 std::vector<double> peaks_of(const Program& program, int microbatches) {
   std::vector<double> peaks;
   const std::vector<int> in_flight = peak_in_flight(program);
@@ -469,10 +471,10 @@ ClosedFormAnswer closed_form_of(const ScheduleInfo& info, const ScheduleRequest&
                                 Ticks simulated) {
   if (info.closed_form_makespan == nullptr) return {std::nullopt, "none is known"};
   const std::optional<UniformTimes> uniform = uniform_times(times);
-  if (!uniform) return {std::nullopt, "times not uniform"};
+  if (!uniform) return {std::nullopt, "the times are not uniform"};
   if (times.stages.front().input_gradient != uniform->input_gradient() &&
       depends_on_the_split(info, request, *uniform)) {
-    return {std::nullopt, "the parts of the backward pass do not add up to it"};
+    return {std::nullopt, "the input and weight gradients do not add up to the backward pass"};
   }
   const std::optional<Ticks> makespan = info.closed_form_makespan(request, *uniform);
   if (!makespan) return {std::nullopt, why_none(info, request, *uniform)};
@@ -534,7 +536,7 @@ MemoryFit fit_into_memory(const ScheduleInfo& info, const ScheduleRequest& reque
   const Program program = generate_schedule(info, with(fit.microbatches), times);
   fit.bubble_fraction = measure(simulate(program, times(program))).idle_fraction();
   if (past != accepted.end() || fit.microbatches != request.microbatches) return fit;
-  // No schedule holds more microbatches than a few a rank unless it holds all of them.
+  // No schedule holds more than a few microbatches per rank unless it holds all of them.
   constexpr int kManyPerRank = 8;
   const int many = std::max(2 * request.microbatches, kManyPerRank * request.pipeline_ranks * activations);
   for (int microbatches = many; microbatches < many + request.pipeline_ranks; ++microbatches) {

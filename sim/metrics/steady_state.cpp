@@ -53,7 +53,7 @@ class Builder {
   const Timeline& timeline_;
   AwaitedTransfers transfers_;
   SpanGraph graph_;
-  std::unordered_map<std::uint64_t, std::size_t> producers_;  // nodes of transferred results, by key
+  std::unordered_map<std::uint64_t, std::size_t> producers_;  // nodes of transferred results, indexed by key
   std::size_t embedding_ = kNoNode;
   std::size_t norm_ = kNoNode;
 };
@@ -76,7 +76,7 @@ void Builder::number_rank(std::size_t rank) {
   std::size_t pass = kNoNode;
   for (const Span& span : spans) {
     if (is_exchange(span.kind) && pass != kNoNode) {
-      graph_.node_of[rank].push_back(pass);  // it is a part of its pass
+      graph_.node_of[rank].push_back(pass);  // an exchange is part of its pass
       continue;
     }
     const std::size_t node = second_half ? graph_.node_of[rank].back() : node_of(span, rank);
@@ -106,7 +106,7 @@ void Builder::link_transfer(const Span& span, std::size_t node) {
   if (action != producers_.end()) link(action->second, node, transfer->end - transfer->start);
 }
 
-// `compute` and `flush`: what the rank started last on either stream.
+// `compute` and `flush` are the nodes that the rank started last on either stream.
 void Builder::link_flush(std::size_t node, std::size_t compute, std::size_t flush) {
   const Ticks start = graph_.nodes[node].span->start;
   if (compute == kNoNode && flush == kNoNode) link(SpanGraph::kSource, node, 0);
@@ -147,7 +147,7 @@ namespace {
 
 using WaitGraph = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, SpanLink>;
 
-// For each node, the node before it on the chain with the least wait.
+// Predecessor of each node on the chain with the least wait.
 std::vector<std::size_t> least_wait_predecessors(const SpanGraph& spans, std::vector<Ticks>& wait) {
   std::vector<std::pair<std::size_t, std::size_t>> edges;
   edges.reserve(spans.links.size());
@@ -167,9 +167,10 @@ std::vector<std::size_t> least_wait_predecessors(const SpanGraph& spans, std::ve
             .distance_inf(kUnreached)
             .distance_zero(Ticks{0}));
   } catch (const boost::not_a_dag&) {
-    // Only a file that somebody changed tells of such a run.
-    throw ConfigError({"timeline", "its actions wait for each other in a circle: one begins before what it needs", "",
-                       "give a timeline as flopcast timeline, simulate or run wrote it"});
+    // Only an edited file can contain such a timeline.
+    throw ConfigError({"timeline",
+                       "its actions wait for each other in a cycle: one begins before an action that it needs", "",
+                       "give an unmodified timeline written by flopcast timeline, simulate or run"});
   }
   return predecessor;
 }
@@ -266,7 +267,7 @@ bool fits_into_64_bits(const std::vector<TimedArc>& arcs, const Sums& sums) {
   return total < kLargest;
 }
 
-// A cycle whose ratio exceeds that of `sums`; empty when there is none.
+// A cycle whose ratio exceeds that of `sums`; empty if there is none.
 std::vector<TimedArc> better_cycle(const std::vector<TimedArc>& arcs, std::size_t nodes, const Sums& sums) {
   std::vector<std::int64_t> longest(nodes, 0);
   std::vector<std::size_t> last_arc(nodes, arcs.size());
@@ -283,7 +284,7 @@ std::vector<TimedArc> better_cycle(const std::vector<TimedArc>& arcs, std::size_
     }
     if (raised == nodes) return {};
   }
-  // Back far enough to be on the cycle, then once around.
+  // Walks back far enough to be on the cycle, then once around it.
   std::size_t node = raised;
   for (std::size_t step = 0; step < nodes; ++step) node = arcs[last_arc[node]].from;
   std::vector<TimedArc> cycle;
@@ -300,7 +301,7 @@ std::vector<TimedArc> better_cycle(const std::vector<TimedArc>& arcs, std::size_
 
 std::vector<TimedArc> maximum_ratio_cycle(const std::vector<TimedArc>& arcs, std::size_t nodes) {
   std::vector<TimedArc> cycle = howard(arcs, nodes);
-  // It overlooks cycles that take no time at all; any cycle beats a negative ratio.
+  // Howard's algorithm misses cycles of zero time; any cycle beats a negative ratio.
   if (cycle.empty()) cycle = better_cycle(arcs, nodes, {-1, 1});
   while (!cycle.empty() && fits_into_64_bits(arcs, sums_of(cycle))) {
     std::vector<TimedArc> better = better_cycle(arcs, nodes, sums_of(cycle));
@@ -319,7 +320,7 @@ class SteadyGraph {
   SteadyGraph(const Program& program, const StepTimes& times, int turn)
       : program_(program), times_(times), needs_(needs_of(program, times)), turn_(turn) {}
 
-  // The constraints whose first action belongs to one of the microbatches begin .. begin + turn - 1.
+  // Constraints whose first action belongs to one of the microbatches begin .. begin + turn - 1.
   std::vector<Constraint> constraints_from(int begin) const {
     std::vector<ActionKind> backward_of_stage(needs_.stage_count(), ActionKind::kBackward);
     for (const std::vector<Action>& actions : program_.ranks) {
@@ -347,7 +348,7 @@ class SteadyGraph {
     return constraints;
   }
 
-  // The action behind a node, for some microbatch of its residue.
+  // The action of a node, for some microbatch of its residue.
   Action action_of(std::size_t node) const {
     Action action;
     action.microbatch = static_cast<std::uint32_t>(node % static_cast<std::size_t>(turn_));
@@ -394,7 +395,7 @@ bool has_pairs(const Program& program) {
   });
 }
 
-// A replica's turn repeats the same few actions: the shortest stretch that does.
+// A replica's turn repeats the same few actions; keeps the shortest stretch that repeats.
 void keep_one_round(const SteadyGraph& graph, std::vector<Constraint>& cycle) {
   const auto is_alike = [&graph](const Constraint& a, const Constraint& b) {
     const Action first = graph.action_of(a.from);
@@ -410,7 +411,7 @@ void keep_one_round(const SteadyGraph& graph, std::vector<Constraint>& cycle) {
   }
 }
 
-// The actions of one rank in a turn, in order, when they fill the time of `critical`; empty otherwise.
+// The actions of one rank in a turn, in order, if they fill the time of `critical`; empty otherwise.
 std::vector<Constraint> busiest_rank(const SteadyGraph& graph, const std::vector<Constraint>& constraints, int ranks,
                                      const CriticalCycle& critical) {
   std::vector<std::vector<Constraint>> own(static_cast<std::size_t>(ranks));
@@ -446,7 +447,7 @@ CriticalCycle name_cycle(const SteadyGraph& graph, std::vector<Constraint> cycle
   const auto is_before = [](const Constraint& a, const Constraint& b) { return a.from < b.from; };
   std::rotate(cycle.begin(), std::min_element(cycle.begin(), cycle.end(), is_before), cycle.end());
   CriticalCycle named;
-  // Numbers that fit the residues, so that a replica's microbatches are its own, and none below 0.
+  // The microbatch numbers keep their residues, so that they belong to the right replicas, and are not negative.
   const int first = static_cast<int>(graph.action_of(cycle.front().from).microbatch);
   int lowest = 0;
   for (const Constraint& constraint : cycle) {
@@ -501,7 +502,7 @@ std::optional<CriticalCycle> critical_cycle(const std::function<Program(int micr
                                             const StepTimes& times) {
   const Program shape = generate(1);
   const int turn = microbatches_per_turn(shape);
-  // Far enough from both ends: warm-ups are at most two microbatches a rank.
+  // Far enough from both ends: warm-ups take at most two microbatches per rank.
   constexpr int kStartPerRank = 4;
   const int start = kStartPerRank * shape.rank_count() * turn;
   const Program program = generate(2 * (start + turn));
@@ -520,14 +521,15 @@ namespace {
 
 constexpr int kWindowPerRank = 4;
 
-// At least 4 microbatches a rank, in whole turns of the replicas and whole rounds of the cycle that sets the period.
+// At least 4 microbatches per rank, in whole turns of the replicas and whole rounds of the cycle that determines the
+// period.
 int window_of(const Program& shape, const std::optional<CriticalCycle>& cycle) {
   const int turn = std::lcm(microbatches_per_turn(shape), cycle ? cycle->microbatches : 1);
   FLOPCAST_CHECK(turn > 0);
   const int least = kWindowPerRank * shape.rank_count();
   return (least + turn - 1) / turn * turn;
 }
-constexpr int kLongestStart = 256;  // of ranks, where a window is 4 ranks long
+constexpr int kLongestStart = 256;  // in ranks; a window is 4 ranks long
 
 struct Horizon {
   Ticks makespan = 0;
@@ -562,7 +564,7 @@ SteadyState steady_state(const std::function<Program(int microbatches)>& generat
     steady.start_microbatches = start + window;
     steady.window_ticks = third.makespan - second.makespan;
     steady.periodic = second.makespan - first.makespan == steady.window_ticks;
-    // Equal windows may yet be one phase of a longer rhythm; the cycle knows the mean.
+    // Equal windows may be one phase of a longer pattern; the cycle gives the mean.
     if (cycle) {
       const Ticks lasting = window / cycle->microbatches * cycle->time;
       steady.periodic = steady.periodic && steady.window_ticks == lasting;

@@ -16,24 +16,24 @@ namespace flopcast {
 
 namespace {
 
-// The best orders that a search has found, a few of them; of those that take equally long, the first.
+// The few best orders that a search has found; of orders that take equally long, the first.
 class BestOrders {
  public:
-  // `bound`: no order takes less.
+  // `bound`: no order takes less time.
   BestOrders(int microbatches, StepTimes times, const OrderGoal& goal, const OrderTimes& bound);
 
   void consider(Program program);
 
   bool empty() const { return ranking_.empty(); }
-  // Expects at least one order.
+  // Must not be empty.
   const OrderTimes& shortest() const { return ranking_.front().first; }
   bool is_shortest_possible() const { return !empty() && !goal_.prefers(bound_, shortest()); }
-  // What another order has to beat to be kept; nothing while there is room.
+  // The times that another order must beat to be kept; nullopt while there is room.
   std::optional<SqueezeTarget> target() const;
   const OrderGoal& goal() const { return goal_; }
-  // From now on orders that take longer than the best one so far are worse than any other, whatever their span.
+  // From now on, orders that take longer than the best one so far are worse than any other, whatever their span.
   void bound_makespan();
-  // Best first; leaves nothing behind.
+  // Best first; empties the collection.
   std::vector<Program> take();
 
  private:
@@ -44,8 +44,8 @@ class BestOrders {
   std::vector<std::pair<OrderTimes, Program>> ranking_;
 };
 
-// Times under which a search decides what comes next, all different, the real ones first (F = I = W and no latency
-// without any): the order that suits slightly wrong times is at times the better one.
+// Times under which a search decides what comes next, all different, the real ones first (F = I = W and zero latency if
+// none are given). Slightly wrong times sometimes lead to a better order.
 std::vector<StepTimes> assumed_times(const Program& program, const std::optional<StepTimes>& given);
 
 constexpr std::size_t kMost = 6;
@@ -79,7 +79,7 @@ std::vector<Program> BestOrders::take() {
   return programs;
 }
 
-constexpr Ticks kEqualTime = 1200;  // any; divisible by four for SqueezePolicy::patience
+constexpr Ticks kEqualTime = 1200;  // arbitrary; divisible by four for SqueezePolicy::patience
 
 StepTimes equal_times(const Program& program, Ticks pass) {
   StepTimes times;
@@ -123,10 +123,10 @@ std::vector<StepTimes> assumed_times(const Program& program, const std::optional
 }
 
 constexpr std::size_t kFinalists = 5;          // blocks that are squeezed in full
-constexpr int kManyRanks = 16;                 // from here on the first round leaves out squeezing in slots: no time
-constexpr int kShortRun = 4;                   // microbatches beyond one a rank, of the first round
-constexpr std::size_t kWidePolicies = 2;       // the first ones are tried under other times than the real ones too
-constexpr std::size_t kMostPlaced = 500'000;   // actions that all full squeezes together may place
+constexpr int kManyRanks = 16;                 // from here on the first round omits squeezing in slots, to save time
+constexpr int kShortRun = 4;                   // microbatches beyond one per rank in the first round
+constexpr std::size_t kWidePolicies = 2;       // the first policies are also tried under times other than the real ones
+constexpr std::size_t kMostPlaced = 500'000;   // actions that all full squeezes may place in total
 constexpr std::size_t kMostTimed = 1'500'000;  // actions that the local search may time
 
 bool same_block(const BuildingBlock& a, const BuildingBlock& b) {
@@ -192,20 +192,20 @@ class Searcher {
     return program;
   }
 
-  // Also when there is nothing left to gain.
+  // False also if nothing is left to gain.
   bool has_room() {
     if (best_.is_shortest_possible()) return false;
     const std::size_t actions =
         search_.empty.rank_of_stage.size() * static_cast<std::size_t>(microbatches_) * (search_.split ? 3U : 2U);
     if (!best_.empty() && placed_ + actions > kMostPlaced) return false;
-    placed_ += actions / 4;  // to prepare
+    placed_ += actions / 4;  // preparation
     return true;
   }
 
   void squeeze_all(const std::vector<Plan>& plans, std::size_t assumed, const SqueezePolicy& policy) {
     for (std::size_t index = 0; index < assumed; ++index) {
       for (const Plan& plan : plans) {
-        // Only under the real times is what an order takes known while it is made.
+        // The duration of an order is known while it is built only under the real times.
         const auto target = index == 0 ? best_.target() : std::nullopt;
         if (!has_room()) return;
         Squeezed squeezed = squeeze(search_.empty, microbatches_, plan, assumed_[index], rule_, policy, target);
@@ -221,7 +221,7 @@ class Searcher {
             policy_of(true, 4),  policy_of(false, 3), policy_of(false, 1), policy_of(true, 3)};
   }
 
-  // With the span first, the makespan is to be no longer than that of the best rival.
+  // If the span comes first in the goal, the makespan must not exceed that of the best rival.
   void consider_rivals() {
     for (const Program& rival : search_.rivals) best_.consider(rival);
     if (!search_.goal.span_first || best_.empty()) return;
@@ -231,7 +231,7 @@ class Searcher {
     limit_idling(plans, 1, {true});
   }
 
-  // Of the rank that idles longest between its first and its last action.
+  // Idle time of the rank that idles longest between its first and its last action.
   Ticks longest_idle() const {
     ByRank<Ticks> busy(search_.empty.ranks.size(), 0);
     for (std::size_t stage = 0; stage < search_.empty.rank_of_stage.size(); ++stage) {
@@ -241,7 +241,8 @@ class Searcher {
     return best_.shortest().span - *std::min_element(busy.begin(), busy.end());
   }
 
-  // Again and again with what the best order has shown to be enough idle time, and with less.
+  // Repeats the squeezing with the idle time of the best order so far, and with fractions of it, until nothing
+  // improves.
   void limit_idling(const std::vector<Plan>& plans, std::size_t assumed, const std::vector<bool>& passes_in_order) {
     Ticks before = -1;
     for (Ticks most = longest_idle(); most != before; before = std::exchange(most, longest_idle())) {
@@ -258,7 +259,7 @@ class Searcher {
     }
   }
 
-  // What a block takes on a short run, at best, if that is less than `target`.
+  // Best times of a block on a short run, if they improve on `target`.
   std::optional<OrderTimes> short_times(const BuildingBlock& block, int short_run,
                                         std::optional<SqueezeTarget> target) {
     std::optional<OrderTimes> best;
@@ -329,7 +330,7 @@ ActivationRule rule_of_variant(const ScheduleRequest& request, int chunks) {
   ActivationRule rule;
   rule.half_freed_at_i = counts_chunks || request.variant == "half";
   if (!request.memory_limit) return rule;
-  // A limit of all there is is none; the product must not overflow.
+  // A limit of everything is no limit, and the product must not overflow.
   rule.limit = counts_chunks ? 2 * std::min(*request.memory_limit, chunks * request.microbatches)
                              : 2 * chunks * std::min(*request.memory_limit, request.microbatches);
   return rule;

@@ -11,14 +11,15 @@ namespace flopcast {
 
 namespace {
 
-constexpr int kSlotsPerChunk = 3;  // forward, and a backward of two
+constexpr int kSlotsPerChunk = 3;  // a forward, and a backward of two slots
 
-// Which slots of its period a rank has taken.
+// The slots of its period that a rank has taken.
 class SlotTable {
  public:
   SlotTable(int period, int widest) : taken_(static_cast<std::size_t>(period), false), widest_(widest) {}
 
-  // The first slot from `earliest` on where `width` slots are free and what is left still has room for the widest.
+  // Takes the first slot from `earliest` on where `width` slots are free and the remaining ones still have room for the
+  // widest action.
   int take(int earliest, int width) {
     int slot = earliest;
     while (!fits(slot, width)) ++slot;
@@ -156,10 +157,11 @@ std::vector<BlockShape> all_shapes(int chunks, int largest_step, int largest_gap
 
 std::vector<BlockShape> v_shapes(int ranks) {
   constexpr int kLongestStep = 2;
-  // Gaps matter less the longer the legs are; and time is short where there are many ranks.
+  // Gaps matter less the longer the legs are, and many ranks leave little time.
   constexpr int kLongPipeline = 16;
   std::vector<BlockShape> shapes = all_shapes(2, kLongestStep, ranks > kLongPipeline ? 1 : 2);
-  // Found by trying all steps and gaps up to 4 and 6 on pipelines of 2 to 8 ranks: those that were best somewhere.
+  // Found by trying all steps up to 4 and gaps up to 6 on pipelines of 2 to 8 ranks: the shapes that were best in some
+  // case.
   const std::vector<BlockShape> wider = {
       {{2, 1, 2, 1}, {1, 4, 2}}, {{1, 2, 1, 2}, {1, 4, 2}}, {{1, 2, 1, 2}, {2, 4, 4}}, {{1, 2, 1, 2}, {2, 4, 1}},
       {{1, 2, 1, 2}, {4, 1, 5}}, {{1, 2, 1, 2}, {4, 4, 2}}, {{1, 3, 1, 3}, {1, 1, 1}}, {{1, 3, 1, 3}, {1, 3, 1}},
@@ -171,13 +173,13 @@ std::vector<BlockShape> v_shapes(int ranks) {
 
 namespace {
 
-// Halves of activations that a rank holds in the steady state when microbatches come `period` slots apart.
+// Halves of activations that a rank holds in the steady state if microbatches are `period` slots apart.
 int steady_peak(const std::vector<BlockEntry>& entries, int period, const ActivationRule& rule) {
   int peak = 0;
   for (const BlockEntry& now : entries) {
     int held = 0;
     for (const BlockEntry& entry : entries) {
-      // Repetitions until now, relative to those of `now`; the changes of one microbatch add up to nothing.
+      // Repetitions so far, relative to those of `now`; the changes of one microbatch add up to zero.
       const int distance = now.offset - entry.offset;
       const int repeated = distance >= 0 ? distance / period : -((period - 1 - distance) / period);
       held += rule.change(entry.action.kind) * repeated;

@@ -15,9 +15,9 @@ namespace {
 
 using Time = std::int64_t;
 
-// Work that is ready, or the moment at which it will be. Smaller is more urgent: what comes first in the tuple decides.
+// Work that is ready, or the moment at which it will be. Smaller is more urgent: the tuple's first elements decide.
 struct Task {
-  int unit = 0;  // a group of microbatches forward, one microbatch backward
+  int unit = 0;  // forward: a group of microbatches; backward: one microbatch
   int depth = 0;
   int stage = 0;
 
@@ -30,7 +30,7 @@ using Urgent = std::priority_queue<Task, std::vector<Task>, std::greater<>>;
 struct Arrival {
   Time time = 0;
   int rank = 0;
-  bool is_work = false;  // else only the rank that becomes free
+  bool is_work = false;  // otherwise the rank just becomes free
   bool is_forward = false;
   Task task;
 
@@ -72,17 +72,17 @@ class GreedyScheduler {
 
  private:
   struct Rank {
-    std::vector<Urgent> forwards;  // by stage of the rank
+    std::vector<Urgent> forwards;  // indexed by stage of the rank
     Urgent backwards;
     int held = 0;
-    std::vector<std::size_t> chains;  // that begin here
+    std::vector<std::size_t> chains;  // chains that begin here
     Time free_at = 0;
   };
   struct Entry {  // groups at the chain's first stage
     int offered = 0;
     int started = 0;
     int finished = 0;
-    std::vector<int> backwards_left;  // by group
+    std::vector<int> backwards_left;  // indexed by group
   };
 
   std::size_t index_of_rank(int stage) const { return static_cast<std::size_t>(program_.rank_of_stage[stage]); }
@@ -96,7 +96,7 @@ class GreedyScheduler {
     return rank.held + (1 + later) * rule_.together <= *rule_.most_held;
   }
 
-  // The most urgent forward there is room for; null: none.
+  // The most urgent forward for which there is room; null if there is none.
   Urgent* next_forward(Rank& rank) const {
     Urgent* best = nullptr;
     for (std::size_t chunk = 0; chunk < rank.forwards.size(); ++chunk) {
@@ -107,7 +107,7 @@ class GreedyScheduler {
     return best;
   }
 
-  // One group at a time stands in line, and only while there is room for it.
+  // Admits one group at a time to the queue, and only while there is room for it.
   void let_in(Rank& rank) {
     for (const std::size_t chain : rank.chains) {
       Entry& entry = entries_[chain];
@@ -181,7 +181,7 @@ class GreedyScheduler {
   ByRank<Rank> ranks_;
   std::vector<Entry> entries_;
   ByStage<std::size_t> chain_of_stage_;
-  ByStage<std::size_t> chunk_of_stage_;  // which of its rank's stages it is
+  ByStage<std::size_t> chunk_of_stage_;  // position among its rank's stages
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> arrivals_;
   std::vector<std::size_t> touched_;
 };

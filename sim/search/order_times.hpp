@@ -10,14 +10,14 @@
 
 namespace flopcast {
 
-/// What a rank may hold, counted in halves of one chunk's activation: a forward takes two. A full backward gives two
-/// back, W what I has not.
+/// Memory that a rank may hold, counted in halves of one chunk's activation: a forward allocates two. A full backward
+/// frees two; W frees what I has not freed.
 struct ActivationRule {
   std::optional<int> limit;      ///< absent: no limit
-  bool half_freed_at_i = false;  ///< I gives one half back, as 2401.10241 counts; otherwise W gives both
+  bool half_freed_at_i = false;  ///< I frees one half, as 2401.10241 counts; otherwise W frees both
 
   bool allows(int held) const { return !limit || held <= *limit; }
-  /// Halves that an action takes, less those it gives back.
+  /// Halves that an action allocates minus those it frees.
   int change(ActionKind kind) const {
     constexpr int kWhole = 2;
     const int freed_at_i = half_freed_at_i ? 1 : 0;
@@ -27,16 +27,16 @@ struct ActivationRule {
   }
 };
 
-/// When a program of one chain and without overlapped pairs ends, transfers being latency only.
+/// End times of a program with one chain and without overlapped pairs, where transfers cost latency only.
 struct OrderTimes {
   Ticks makespan = 0;
   Ticks span = 0;  ///< the longest time from a rank's first start to its last end
 };
 
-/// What makes one order better than another: a shorter makespan, among equals a shorter span; or the other way round.
+/// Criterion by which orders are compared: a shorter makespan, then a shorter span; or the other way round.
 struct OrderGoal {
   bool span_first = false;
-  /// An order that takes longer is worse than any that does not, whatever its span. Absent: no such bound.
+  /// An order that exceeds this makespan is worse than any that does not, whatever its span. Absent: no bound.
   std::optional<Ticks> most_makespan;
 
   bool prefers(const OrderTimes& a, const OrderTimes& b) const {
@@ -48,27 +48,28 @@ struct OrderGoal {
   }
 };
 
-/// When what each F and each B or I takes in arrives, while a program of one chain without overlapped pairs runs and
-/// transfers are latency only.
+/// Times at which the input of each F and each B or I arrives, for a program with one chain and without overlapped
+/// pairs, where transfers cost latency only.
 class Arrivals {
  public:
   static constexpr Ticks kNotYet = -1;
 
-  /// `stages` is asked for its stages only; `times` has to outlive this.
+  /// Only the stages of `stages` are read; `times` must outlive this object.
   Arrivals(const Program& stages, int microbatches, const StepTimes& times);
 
-  /// 0 for W, which takes in nothing.
+  /// 0 for W, which needs no transferred input.
   Ticks at(const Action& action) const {
     return action.kind == ActionKind::kWeightGradient ? Ticks{0} : inputs_[action];
   }
 
-  /// Enters what an action that ended at `end` hands on, and calls receive(rank, at) when that is for another rank.
+  /// Records the result of an action that ended at `end`, and calls receive(rank, at) if the result goes to another
+  /// rank.
   template <class Receive>
   void hand_on(const Action& action, Ticks end, const Receive& receive) {
     const Needs::Neighbour& to = needs_.result_of(action);
     Action next = action;
     if (!to) {
-      // Where the chain ends the microbatch turns round: its first backward waits for its own forward only.
+      // At the end of the chain the microbatch turns around: its first backward waits only for its own forward.
       next.kind = ActionKind::kBackward;
       if (action.kind == ActionKind::kForward) inputs_[next] = end;
       return;
@@ -85,32 +86,32 @@ class Arrivals {
   Inputs<Ticks> inputs_;
 };
 
-/// Expects a program that find_fault accepts. A search times thousands of orders: this is faster than the engine, which
-/// knows streams, flushes and pairs.
+/// The program must pass find_fault. A search times thousands of orders, so this is faster than the engine, which also
+/// handles streams, flushes and pairs.
 OrderTimes time_order(const Program& program, int microbatches, const StepTimes& times);
 
-/// What no order of one chain can fall below: a rank starts once its first input can be there, works without a break,
-/// and has nothing but forwards, as many as its memory holds, until its first gradient can be back. Full backwards
-/// (`split` false) still have to pass the stages before. Not always reached.
+/// Lower bound for all orders of one chain: a rank starts once its first input can arrive, works without a break, and
+/// until its first gradient can return has only forwards, as many as its memory holds. Full backwards (`split` false)
+/// must then pass the preceding stages. Not always attained.
 ///
-/// `program` is asked for its stages only.
+/// Only the stages of `program` are read.
 OrderTimes order_bound(const Program& program, int microbatches, const StepTimes& times, const ActivationRule& rule,
                        bool split);
 
-/// A list schedule: whenever a rank is free it runs what is ready, backwards before forwards, earlier microbatches
-/// before later ones, deeper stages before shallower ones. A transfer takes nothing.
+/// A list schedule: a free rank runs an action that is ready, preferring backwards to forwards, earlier microbatches to
+/// later ones and deeper stages to shallower ones. Transfers take no time.
 struct GreedyRule {
-  int microbatches = 1;    ///< of each chain
-  int together = 1;        ///< so many microbatches run their forwards in a row, as if they were one; divides the above
+  int microbatches = 1;    ///< per chain
+  int together = 1;        ///< microbatches whose forwards run in a row, as if they were one; divides the number above
   int most_in_flight = 1;  ///< groups of a chain between their first forward and their last backward
-  int forward = 1;         ///< times of one microbatch on one stage
+  int forward = 1;         ///< time of one microbatch on one stage
   int backward = 2;
-  /// Activations that a rank holds at once; a forward leaves room for one of each of the rank's later stages, so that
-  /// what was let in always gets through. At least the stages a rank has. Absent: no limit.
+  /// Activations that a rank may hold at once; a forward leaves room for one of each later stage of the rank, so that
+  /// every admitted microbatch can complete. At least the number of stages per rank. Absent: no limit.
   std::optional<int> most_held = std::nullopt;
 };
 
-/// Gives an empty program its actions. Time and memory are linear in their number, but for a logarithm.
+/// Adds the actions to an empty program. Time and memory are linear in their number, up to a logarithmic factor.
 void fill_greedily(Program& program, const GreedyRule& rule);
 
 }  // namespace flopcast

@@ -14,61 +14,61 @@ namespace flopcast {
 
 namespace {
 
-// A program of one chain and without overlapped pairs, transfers being latency only, as a graph whose longest paths
-// can be followed: neighbours in a rank's order can be exchanged, and how late that makes the ranks is estimated
-// before.
+// A program with one chain and without overlapped pairs, where transfers cost latency only, as a graph whose longest
+// paths can be followed. Adjacent actions in a rank's order can be exchanged, and the resulting lateness of the ranks
+// can be estimated beforehand.
 class OrderGraph {
  public:
-  // By rank, numbers of actions.
+  // Numbers of actions, indexed by rank.
   using Order = std::vector<std::vector<std::int32_t>>;
 
-  // Neighbours of a rank's order, `place` and `place + 1`.
+  // Adjacent actions in a rank's order, `place` and `place + 1`.
   struct Exchange {
     std::size_t rank = 0;
     std::size_t place = 0;
   };
 
-  // Expects a program that find_fault accepts and that keeps the rule, and times it.
+  // Times the program, which must pass find_fault and satisfy the rule.
   OrderGraph(const Program& program, int microbatches, const StepTimes& times, const ActivationRule& rule);
 
-  // Times every action; false when the order deadlocks.
+  // Times every action; false if the order deadlocks.
   bool time_actions();
-  // Of the order that was timed last.
+  // End times of the order that was timed last.
   OrderTimes times() const;
 
-  // The ranks are to end `makespan` after the start and `span` after their own first start; how much later the worst
-  // of them ends (negative: earlier). Also measures, for every action, how long what follows it takes.
+  // Lateness of the worst rank (negative if early), where every rank is due `makespan` after the start and `span` after
+  // its own first start. Also measures, for every action, the time that its successors take.
   Ticks measure_lateness(Ticks makespan, Ticks span);
 
-  // Exchanges that are valid and could make the ranks less late: neighbours without idle time in between, on a path
-  // that makes a rank as late as the latest.
+  // Lists exchanges that are valid and could reduce the lateness: adjacent actions without idle time in between, on a
+  // path that makes a rank as late as the latest.
   void list_exchanges(std::vector<Exchange>& exchanges) const;
   // A lower bound of the lateness after the exchange: that of the paths through the two actions.
   Ticks estimate(const Exchange& exchange) const;
   void apply(const Exchange& exchange);
 
-  // Numbers of the two actions, for a list of recent exchanges.
+  // Numbers of the two actions, for the list of recent exchanges.
   std::int32_t first_of(const Exchange& exchange) const { return order_[exchange.rank][exchange.place]; }
   std::int32_t second_of(const Exchange& exchange) const { return order_[exchange.rank][exchange.place + 1]; }
 
   const Order& order() const { return order_; }
-  // Of another order of the same actions.
+  // Another order of the same actions.
   Order order_of(const Program& program) const;
   void set_order(const Order& order) { order_ = order; }
-  // Into a program with the same stages.
+  // Writes the order into a program with the same stages.
   void write(const Order& order, Program& program) const;
 
  private:
   struct Node {
     Ticks duration = 0;
     Ticks head = 0;  // start
-    Ticks tail = 0;  // from the end to the worst end after it, less that rank's due time
+    Ticks tail = 0;  // from the end to the worst end after it, minus that rank's due time
     Ticks latency_before = 0;
     Ticks latency_after = 0;
-    std::int32_t before = -1;  // whose result it needs
-    std::int32_t after = -1;   // who needs its result
+    std::int32_t before = -1;  // action whose result it needs
+    std::int32_t after = -1;   // action that needs its result
     std::int32_t rank = 0;
-    std::int8_t change = 0;  // halves of an activation
+    std::int8_t change = 0;  // in halves of an activation
     bool timed = false;
     Action action;
   };
@@ -135,7 +135,7 @@ void OrderGraph::connect(const Program& program, const StepTimes& times) {
   const Needs needs(program);
   for (std::size_t stage = 0; stage < needs.stage_count(); ++stage) {
     for (const ActionKind kind : {ActionKind::kForward, ActionKind::kBackward}) {
-      // At the last stage what is waited for is the microbatch's own forward.
+      // At the last stage the backward waits for the microbatch's own forward.
       const Needs::Neighbour& from = needs.input_of(kind, stage);
       if (!from && kind == ActionKind::kForward) continue;
       const ActionKind source = from ? kind : ActionKind::kForward;
@@ -214,7 +214,7 @@ Ticks OrderGraph::measure_lateness(Ticks makespan, Ticks span) {
   return lateness_;
 }
 
-// Equal actions of other microbatches are the same work: exchanging them changes nothing but their numbers.
+// The same action of another microbatch is the same work: exchanging the two changes only their numbers.
 bool OrderGraph::may_exchange(std::int32_t first, std::int32_t second) const {
   const Action& a = node(first).action;
   const Action& b = node(second).action;
@@ -282,8 +282,8 @@ void OrderGraph::write(const Order& order, Program& program) const {
 }
 
 constexpr Ticks kAnyTime = std::numeric_limits<Ticks>::max() / 8;
-constexpr std::size_t kTabu = 12;       // exchanges that may not be undone
-constexpr std::size_t kPatience = 400;  // steps without a better order, after which another start is tried
+constexpr std::size_t kTabu = 12;       // exchanges that may not be reversed
+constexpr std::size_t kPatience = 400;  // steps without a better order before another start is tried
 constexpr std::size_t kMostSteps = 3000;
 constexpr std::size_t kFewestSteps = 20;  // fewer would not be worth the time
 
@@ -306,14 +306,14 @@ class TabuSearch {
  private:
   using Pair = std::pair<std::int32_t, std::int32_t>;
 
-  // Whether the first or the `second` half of the goal can get no better.
+  // True if the first or, with `second`, the second criterion of the goal cannot improve.
   bool reached(bool second) const {
     const bool span = second != goal_.span_first;
     return span ? best_.span <= bound_.span : best_.makespan <= bound_.makespan;
   }
   bool done() const { return !goal_.prefers(bound_, best_); }
 
-  // Towards a shorter first half of the goal, or with `second` a shorter second half while the first stays.
+  // Searches for a better first criterion of the goal or, with `second`, a better second one at the same first.
   void descend(const OrderGraph::Order& start, bool second) {
     if (reached(second) || left_ == 0) return;
     --left_;
@@ -341,7 +341,7 @@ class TabuSearch {
     best_order_ = graph_.order();
   }
 
-  // The exchange that looks best, unless it undoes one of the last and leads to nothing new.
+  // Applies the exchange that looks best, unless it reverses a recent one and leads to nothing new.
   bool step() {
     graph_.list_exchanges(exchanges_);
     if (exchanges_.empty()) return false;

@@ -15,14 +15,14 @@ struct Placed {
   Action action;
 };
 
-// Which slots of a rank are free, for actions that take `width` slots in a row.
+// Free slots of a rank, for actions that take `width` slots in a row.
 class FreeSlots {
  public:
   FreeSlots(std::size_t slots, std::size_t width) : next_(slots + width), width_(width) {
     std::iota(next_.begin(), next_.end(), std::size_t{0});
   }
 
-  // The first free one from `slot` on.
+  // The first free slot from `slot` on.
   std::size_t first_from(std::size_t slot) {
     std::size_t first = slot;
     while (next_[first] != first) first = next_[first];
@@ -37,21 +37,21 @@ class FreeSlots {
   }
 
  private:
-  std::vector<std::size_t> next_;  // the slot itself if it is free, otherwise one that is not behind the next free one
+  std::vector<std::size_t> next_;  // the slot itself if it is free, otherwise one not beyond the next free one
   std::size_t width_;
 };
 
-// What a rank holds in each slot once its actions stand where they were moved to.
+// Activations that a rank holds in each slot, counting the actions moved so far.
 class SlotMemory {
  public:
-  // From `slot` on, which may lie before what was added last.
+  // Changes the count from `slot` on, which may precede earlier additions.
   void add(std::size_t slot, int change) {
     if (held_.size() < slot) held_.resize(slot, held_at_end_);
     for (std::size_t index = slot; index < held_.size(); ++index) held_[index] += change;
     held_at_end_ += change;
   }
 
-  // The first slot of [earliest, latest] from which on `most` is not exceeded before `latest`.
+  // The first slot of [earliest, latest] from which on the count stays within `most` until `latest`.
   std::size_t first_within(std::size_t earliest, std::size_t latest, int most) const {
     if (latest <= earliest || (latest > held_.size() && held_at_end_ > most)) return latest;
     std::size_t slot = std::min(latest, std::max(earliest, held_.size()));
@@ -61,7 +61,7 @@ class SlotMemory {
 
  private:
   std::vector<int> held_;
-  int held_at_end_ = 0;  // in every slot after those
+  int held_at_end_ = 0;  // in every slot beyond held_
 };
 
 class SlotSqueezer {
@@ -97,7 +97,7 @@ class SlotSqueezer {
   struct Rank {
     std::vector<Placed> placed;
     std::vector<Placed> moved;
-    std::vector<FreeSlots> free;  // by width, less one
+    std::vector<FreeSlots> free;  // indexed by width minus one
     SlotMemory memory;
   };
 
@@ -105,7 +105,7 @@ class SlotSqueezer {
     return kind == ActionKind::kForward ? 0 : kind == ActionKind::kWeightGradient ? 2 : 1;
   }
   static std::size_t width_of(ActionKind kind) { return kind == ActionKind::kBackward ? kWidest : 1; }
-  // From which slot on the action changes what is held.
+  // First slot in which the action changes the number of activations held.
   static std::size_t effective(const Placed& placed) {
     return placed.action.kind == ActionKind::kForward ? placed.slot : placed.slot + width_of(placed.action.kind);
   }
@@ -130,8 +130,8 @@ class SlotSqueezer {
     }
   }
 
-  // The most that a rank holds while nothing is moved: an activation is there from the slot of its forward and gone in
-  // the slot after the action that frees it.
+  // Maximum that a rank holds while no action is moved: an activation exists from the slot of its forward to the end of
+  // the action that frees it.
   int peak_in_place() const {
     int peak = 0;
     std::vector<int> held;
@@ -169,7 +169,7 @@ class SlotSqueezer {
     return needed ? end_of(action.stage, action.microbatch, *needed) : 0;
   }
 
-  // What was not moved yet stands in this slot or in later ones: only moved actions are in the way.
+  // Actions that were not moved yet occupy this slot or later ones, so only moved actions are in the way.
   void move_forward(Placed placed, Rank& rank) {
     const Action& action = placed.action;
     const std::size_t width = width_of(action.kind);

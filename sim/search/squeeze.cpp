@@ -30,10 +30,10 @@ struct RankState {
   std::size_t next = 0;
   Ticks free_at = 0;
   Ticks idle = 0;               // since the first action
-  Ticks left = 0;               // to work
-  Ticks busy = 0;               // in all
-  int held = 0;                 // halves
-  unsigned kinds = 0;           // that its steps have, as bits
+  Ticks left = 0;               // remaining work
+  Ticks busy = 0;               // total work
+  int held = 0;                 // in halves of an activation
+  unsigned kinds = 0;           // kinds of its steps, as bits
   std::vector<Action> waiting;  // weight gradients that fill idle time, oldest first
   std::size_t first_waiting = 0;
   bool has_waiting() const { return first_waiting < waiting.size(); }
@@ -95,12 +95,12 @@ class Squeezer {
 
   Ticks duration_of(const Action& action) const { return times_.stages[action.stage].of(action.kind); }
 
-  // One for every kind and chunk.
+  // One bit for every kind and chunk.
   static unsigned bit_of(const Step& step) {
     return 1U << (static_cast<unsigned>(step.action.kind) * 2U + static_cast<unsigned>(step.chunk));
   }
 
-  // As planned; a weight gradient that fills idle time can always follow its input gradient at once.
+  // Change as planned; a weight gradient that fills idle time can always follow its input gradient at once.
   int planned_change(ActionKind kind) const {
     const bool frees_all = kind == ActionKind::kInputGradient && !policy_.weights_in_order;
     return frees_all ? -kWholeActivation : rule_.change(kind);
@@ -164,13 +164,13 @@ class Squeezer {
   }
 
   Choice sleep_or_stop(const RankState& state) {
-    // As planned everything that could free memory is behind this forward: only steps that were moved ahead
-    // of it hold the memory, which look_ahead does not allow.
+    // In the plan, everything that could free memory comes after this forward, so only steps that were moved ahead of
+    // it hold the memory, and look_ahead does not allow that.
     stuck_ = state.next < state.steps.size();
     return {};
   }
 
-  // The first of each kind and chunk after the one that is due; with `passing`, input gradients only.
+  // The first runnable step of each kind and chunk after the one that is due; with `passing`, input gradients only.
   Choice look_ahead(Ticks now, const RankState& state, Ticks wake_at, bool passing) const {
     const int releasable =
         policy_.weights_in_order ? 0 : -rule_.change(ActionKind::kWeightGradient) * state.waiting_count();

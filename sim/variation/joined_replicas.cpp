@@ -9,7 +9,7 @@ namespace flopcast {
 
 namespace {
 
-// Stages of the flush's program: one of each rank, between the two that say where the model's ends are.
+// Stages of the flush's program: one per rank, between two that mark the ends of the model.
 constexpr std::size_t kFirstRankStage = 1;
 
 Ticks scaled(Ticks time, Ticks before, Ticks now) {
@@ -38,7 +38,7 @@ const Action* JoinedReplicas::second_of_pair(TaskId task) const {
   return pair != work_.second_of_pair.end() && pair->first == task ? &pair->second : nullptr;
 }
 
-// Which pass a reduction follows is lowering's to say; its compute streams start with the very tasks of work_.
+// Lowering decides which pass a reduction follows; its compute streams start with exactly the tasks of work_.
 void JoinedReplicas::find_early_reductions(const Program& program, const StepTimes& times) {
   reductions_.resize(program.ranks.size());
   if (times.overlapped_reductions.empty()) return;

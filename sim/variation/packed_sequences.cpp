@@ -22,19 +22,19 @@ void refuse(const PreparedStep& step) {
   const auto fail = [](const std::string& problem, const std::string& help) {
     throw ConfigError({kFlag, problem, "", help});
   };
-  if (job.profile) fail("a layer profile does not tell how long its attention takes", "");
+  if (job.profile) fail("a layer profile does not contain the time of its attention", "");
   if (!job.training.flash_attention)
-    fail("unfused attention knows no sequences in a row", "--training.attention flash");
-  if (job.layout.cp > 1) fail("sequences cut over context-parallel ranks are not modelled", "--cp 1");
+    fail("unfused attention does not support packed sequences", "--training.attention flash");
+  if (job.layout.cp > 1) fail("sequences split over context-parallel ranks are not modelled", "--cp 1");
   if (job.layout.tensor_parallel != TensorParallel::k1d) fail("tensor parallelism in grids is not modelled", "");
   if (job.model.windowed()) fail("attention windows are not modelled", "--model.windowed_layers 0");
-  if (job.training.preference) fail("pairs of answers are not modelled", "leave training.preference out");
+  if (job.training.preference) fail("pairs of answers are not modelled", "remove training.preference");
   if (job.cluster.uneven()) fail("uneven nodes are not modelled", "");
-  if (step.program.slices_per_microbatch > 1) fail("token slices are not modelled", "another schedule");
-  if (step.program.asynchronous) fail("an asynchronous schedule has no steps", "a schedule that flushes");
+  if (step.program.slices_per_microbatch > 1) fail("token slices are not modelled", "use another schedule");
+  if (step.program.asynchronous) fail("an asynchronous schedule has no steps", "use a schedule that flushes");
 }
 
-// Of one layer and microbatch of full sequences.
+// Attention times of one layer for a microbatch of full sequences.
 struct AttentionTimes {
   double forward = 0.0;
   double backward = 0.0;
@@ -52,16 +52,16 @@ AttentionTimes attention_of_layer(const Job& job) {
   return ticks;
 }
 
-// A step in which every action's attention takes a share of that of full sequences.
+// A step in which every action's attention takes a fraction of its time with full sequences.
 class PackedStep {
  public:
   explicit PackedStep(const PreparedStep& step);
 
   struct Run {
     double time_s = 0.0;
-    double idle = 0.0;  // share of the ranks' time, mean over replicas
+    double idle = 0.0;  // fraction of the ranks' time, mean over replicas
   };
-  /// `shares` by microbatch of the step, dealt out in turn.
+  /// `shares` has one entry per microbatch of the step; replicas take them in turn.
   Run run(const std::vector<double>& shares);
 
  private:
@@ -71,9 +71,9 @@ class PackedStep {
   const PreparedStep& step_;
   JoinedReplicas replicas_;
   AttentionTimes layer_;
-  std::vector<std::size_t> first_microbatch_;  // by stage: each chain counts its own from 0
-  std::vector<Ticks> plain_;                   // by task
-  std::vector<Ticks> optimizer_;               // by rank
+  std::vector<std::size_t> first_microbatch_;  // indexed by stage: each chain counts its microbatches from 0
+  std::vector<Ticks> plain_;                   // indexed by task
+  std::vector<Ticks> optimizer_;               // indexed by rank
 };
 
 PackedStep::PackedStep(const PreparedStep& step)
@@ -126,11 +126,12 @@ PackedStep::Run PackedStep::run(const std::vector<double>& shares) {
 }  // namespace
 
 std::vector<PackedMicrobatch> pack_sequences(const std::vector<int>& lengths, int room, int microbatches) {
-  if (lengths.empty()) throw ConfigError({kFlag, "there is no sequence", "", "whole numbers, such as 512 2048*3"});
+  if (lengths.empty())
+    throw ConfigError({kFlag, "there are no sequences", "", "give whole numbers, such as 512 2048*3"});
   for (const int length : lengths) {
     if (length >= 1 && length <= room) continue;
     throw ConfigError({kFlag, fmt::format("a sequence of {} tokens does not fit into a microbatch of {}", length, room),
-                       "", "micro_batch_size x sequence_length tokens are a microbatch"});
+                       "", "a microbatch has micro_batch_size x sequence_length tokens"});
   }
   std::vector<PackedMicrobatch> packed(static_cast<std::size_t>(microbatches));
   std::size_t next = 0;
@@ -149,7 +150,7 @@ std::vector<PackedMicrobatch> pack_sequences(const std::vector<int>& lengths, in
 PaddedRows pad_sequences(const std::vector<int>& lengths, int length, int rows) {
   double tokens = 0.0;
   double longest = 0.0;
-  // As many microbatches as there are sequences see each of them `rows` times.
+  // With as many microbatches as sequences, every sequence appears `rows` times.
   constexpr std::size_t kMostRows = 10'000'000;
   const std::size_t microbatches =
       std::min(lengths.size(), std::max<std::size_t>(1, kMostRows / static_cast<std::size_t>(rows)));
@@ -205,7 +206,7 @@ PackingResult pack_step(const PreparedStep& step, const std::vector<int>& length
 void add_packing(const std::vector<int>& lengths, Forecast& forecast) {
   forecast.result.packing = pack_step(forecast.step, lengths);
   forecast.result.assumptions.emplace_back(
-      "packed sequences: microbatches keep their shape, padding costs what tokens cost except in attention");
+      "packed sequences: microbatches keep their shape, padding costs as much as tokens except in attention");
 }
 
 }  // namespace flopcast

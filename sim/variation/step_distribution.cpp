@@ -57,12 +57,12 @@ double exponential(double x) {
 
 namespace {
 
-// A task of a replica, or the optimizer of a rank: what of its time a slow device stretches.
+// A task of a replica, or the optimizer of a rank; a slow device stretches `compute`.
 struct Work {
   double ticks = 0.0;
   double compute = 0.0;
   std::size_t rank = 0;
-  bool varies = false;  // sends do not
+  bool varies = false;  // false for sends
 
   Ticks taking(double slowness, double factor) const {
     return static_cast<Ticks>(std::llround((ticks + (slowness - 1.0) * compute) * factor));
@@ -96,7 +96,7 @@ class Sampler {
   void draw_optimizers();
 
   struct RandomStraggler {
-    double probability = 0.0;  // of any device of a pipeline rank
+    double probability = 0.0;  // that any device of a pipeline rank is slow
     double factor = 1.0;
   };
 
@@ -105,10 +105,10 @@ class Sampler {
   std::size_t replica_count_;
   std::size_t in_step_;
   std::vector<Work> tasks_;
-  std::vector<Work> optimizers_;              // by pipeline rank
-  std::vector<std::vector<double>> lasting_;  // slowness by replica and pipeline rank
+  std::vector<Work> optimizers_;              // indexed by pipeline rank
+  std::vector<std::vector<double>> lasting_;  // slowness, indexed by replica and pipeline rank
   std::vector<RandomStraggler> random_;
-  std::vector<double> slowness_;  // of the replica at hand, by pipeline rank
+  std::vector<double> slowness_;  // of the current replica, indexed by pipeline rank
   std::vector<Ticks> durations_;
   std::vector<Ticks> optimizer_;
 };
@@ -207,9 +207,9 @@ Ticks Sampler::next() {
 
 void refuse_unfit(const PreparedStep& step) {
   if (!step.program.asynchronous) return;
-  throw ConfigError({"layout.schedule", fmt::format("{} has no steps whose times vary", step.job.layout.schedule),
+  throw ConfigError({"layout.schedule", fmt::format("{} has no steps whose times could vary", step.job.layout.schedule),
                      step.job.origins.where("layout.schedule"),
-                     "--jitter and --straggler need a schedule that flushes"});
+                     "--jitter and --straggler require a schedule that flushes"});
 }
 
 }  // namespace
@@ -223,7 +223,7 @@ double percentile(std::vector<double> values, double share) {
   return values[below] + (place - static_cast<double>(below)) * (values[below + 1] - values[below]);
 }
 
-// The coefficients are those of the publication.
+// The coefficients are those of the paper.
 double normal_quantile(double probability) {
   static constexpr double kCentral[] = {3.3871328727963666080e0,  1.3314166789178437745e+2, 1.9715909503065514427e+3,
                                         1.3731693765509461125e+4, 4.5921953931549871457e+4, 6.7265770927008700853e+4,
@@ -366,7 +366,7 @@ void add_distribution(const Variation& variation, Forecast& forecast) {
   std::vector<std::string>& assumptions = forecast.result.assumptions;
   const int dp = forecast.step.job.layout.dp;
   assumptions.push_back(fmt::format(
-      "distribution: each pass and optimizer step of {} takes a lognormal multiple of its time, mean 1, standard "
+      "distribution: the time of each pass and optimizer step of {} has a lognormal factor with mean 1 and standard "
       "deviation {:g} %; transfers and collectives do not vary",
       dp == 1 ? "the pipeline" : fmt::format("{} replicas", dp), 100.0 * variation.jitter));
   forecast.result.distribution = std::move(distribution);
