@@ -11,7 +11,7 @@ namespace flopcast {
 
 namespace {
 
-// Plays a program with the step's times.
+// Simulates a program with the step's times.
 class Play {
  public:
   explicit Play(PlayBuffers& buffers) : lowered_(buffers.lowered), result_(buffers.result) {}
@@ -24,8 +24,8 @@ class Play {
     return result_.makespan;
   }
 
-  /// The step repeats when all results that what follows may wait for, and the ends of all ranks, come a fixed time
-  /// later than so many blocks before.
+  /// The step repeats if all results that later actions may wait for, and the ends of all ranks, come a fixed time
+  /// later than a number of blocks before.
   struct Repeats {
     int blocks = 0;
     Ticks time = 0;
@@ -57,7 +57,7 @@ class Play {
     }
   }
 
-  // Tasks of the first so many actions of a stream: pairs are one, sends are tasks of their own.
+  // Number of tasks of the first `count` actions of a stream: a pair is one task, and each send is another.
   TaskId tasks_of(const std::vector<Action>& actions, TaskId first, std::size_t count) const {
     TaskId task = first;
     for (std::size_t index = 0; index < count; ++task) {
@@ -95,17 +95,17 @@ Ticks later_by(Ticks time, std::int64_t periods, Ticks period) {
   return sum;
 }
 
-/// As much of a step as has been played: a program, and so many periods that it leaves out.
+/// The simulated part of a step: a program, and the number of periods that it omits.
 struct Played {
   const Program* program = nullptr;
   int microbatches = 0;  ///< of the program
-  int period = 0;        ///< microbatches of one; 0: none is left out
+  int period = 0;        ///< microbatches per period; 0: none is omitted
   std::int64_t periods = 0;
   Ticks makespan = 0;  ///< of the whole step
 };
 
-/// Plays a step: all microbatches, or as many as it takes until it repeats, which is later by a whole number of its
-/// periods; where no period shows in three quarters of the microbatches, all of them.
+/// Simulates a step: all microbatches, or only as many as it takes until the step repeats and the rest is a whole
+/// number of periods. If no period shows within three quarters of the microbatches, simulates all of them.
 class StepPlayer {
  public:
   explicit StepPlayer(const PreparedStep& step, PlayBuffers* buffers = nullptr)

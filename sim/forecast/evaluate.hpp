@@ -1,4 +1,4 @@
-// The one place that says how long a prepared step takes and what memory it needs.
+// Computes the time and memory of a prepared step. Nothing else does.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,25 @@
 
 namespace flopcast {
 
-/// How much of a step is asked for.
+/// Requested level of detail.
 enum class Detail {
-  kTime,      ///< its time and memory
-  kProfile,   ///< also what the time is spent on
-  kTimeline,  ///< also what happens when
+  kTime,      ///< time and memory of the step
+  kProfile,   ///< also how the time is spent
+  kTimeline,  ///< also the timeline
 };
 
-/// Memory that evaluations one after the other use again.
+/// Memory that consecutive evaluations reuse.
 struct PlayBuffers {
   LoweredStep lowered;
   EngineResult result;
 };
 
 struct EvaluationOptions {
-  /// On a network the step is played on each of them, and the first of the fastest counts; none: on the job's own.
+  /// With a network, the step is simulated on each of these and the first of the fastest counts; empty: on the job's
+  /// own.
   std::vector<Allocation> allocations = {};
-  bool time_of_misfits = true;     ///< false: a step that does not fit has no time
-  PlayBuffers* buffers = nullptr;  ///< none: its own
+  bool time_of_misfits = true;     ///< false: a step that does not fit gets no time
+  PlayBuffers* buffers = nullptr;  ///< null: allocates its own
 };
 
 /// Breakdown of a step's time, and its timeline.
@@ -40,28 +41,28 @@ struct StepHistory {
   StepProfile profile;
   std::size_t exchanges = 0;  ///< spans of add_exchange_spans
   /// For an asynchronous schedule, a stretch from its start. Timeline and memory are empty for Detail::kProfile if the
-  /// step is played only until it repeats.
+  /// step is simulated only until it repeats.
   Timeline timeline;
-  std::vector<RankMemory> memory;      ///< over time, by pipeline rank
-  std::optional<NetworkStep> network;  ///< on shared links; its timeline has moved
+  std::vector<RankMemory> memory;      ///< over time, indexed by pipeline rank
+  std::optional<NetworkStep> network;  ///< on shared links; its timeline has been moved out
   std::optional<AsynchronousProfile> steady;
 };
 
 struct Evaluation {
-  double time_s = 0.0;  ///< of one step; of an asynchronous schedule of global_batch_size samples in the steady state
+  double time_s = 0.0;  ///< of one step; asynchronous: of global_batch_size samples in the steady state
   MemoryResult memory;
-  std::size_t allocation = 0;          ///< of the options', the one that time_s is of
-  std::optional<StepHistory> history;  ///< unless only the time is asked for
+  std::size_t allocation = 0;          ///< index of the allocation with that time_s
+  std::optional<StepHistory> history;  ///< unless only the time is requested
 };
 
-/// Plain steps: the makespan of pipeline, gradient reduction and optimizer. Asynchronous schedules: the steady state.
-/// Clusters with a network: network_step.hpp. Memory is of rank_memory.
+/// Synchronous schedules: the makespan of pipeline, gradient reduction and optimizer. Asynchronous schedules: the
+/// steady state. Clusters with a network: network_step.hpp. Memory comes from rank_memory.
 Evaluation evaluate(const PreparedStep& step, Detail detail, const EvaluationOptions& options = {});
 
-/// The bytes of the rank that is fullest for its device, as a share of that device's memory.
+/// Bytes of the rank that fills its device most, as a fraction of that device's memory.
 struct FullestRank {
   double share = 0.0;
-  double bytes = 0.0;  ///< of the rank with most, as nvidia-smi shows it
+  double bytes = 0.0;  ///< of the rank with most, as in nvidia-smi
 };
 FullestRank fullest_share(const MemoryResult& memory);
 

@@ -26,15 +26,15 @@ namespace {
 
 constexpr double kSecondsPerHour = 3'600.0;
 constexpr double kNearlyFull = 0.9;
-constexpr std::size_t kMostExchangeSpans = 100'000;  // more would make files larger than viewers open
+constexpr std::size_t kMostExchangeSpans = 100'000;  // more would make files larger than viewers can open
 
-// How often a step runs each pass of a stage; overlap inside a full B counts only where B is used.
+// Number of times a step runs each pass of a stage; overlap within a full B counts only if B is used.
 struct PassCounts {
   double forward = 0.0;
   double backward = 0.0;
 };
 
-// Calls visit(actions of a rank, index) for each action of the step, those of blocks that its program leaves out too.
+// Calls visit(actions of a rank, index) for each action of the step, including those of blocks that its program omits.
 template <class Visit>
 void for_each_action(const PreparedStep& step, const Visit& visit) {
   const auto visit_all = [&](const std::vector<Action>& actions, std::size_t from, std::size_t to) {
@@ -81,7 +81,7 @@ void add_traffic(AxisCommunication& axis, const Traffic& traffic, double times) 
   axis.messages += traffic.messages * times;
 }
 
-// Of a rank's exchanges, what pairs hide; in seconds of all ranks together.
+// Time of the ranks' exchanges that overlapped pairs hide, in seconds summed over ranks.
 double hidden_by_pairs(const PreparedStep& step) {
   double hidden = 0.0;
   for_each_action(step, [&](const std::vector<Action>& actions, std::size_t index) {
@@ -93,10 +93,11 @@ double hidden_by_pairs(const PreparedStep& step) {
   return hidden;
 }
 
-// Everything that the costs say without the clock: what is sent, and what of the actions' time is not plain compute.
+// Everything that the costs determine without a simulation: the traffic, and the part of the actions' time that is not
+// plain compute.
 struct InsidePasses {
-  Breakdown spent;               // what passes spend on recomputation, communication and the host, means over ranks
-  CommunicationResult sent;      // all that is under way, hidden or not
+  Breakdown spent;               // time of passes on recomputation, communication and the host, means over ranks
+  CommunicationResult sent;      // all traffic, hidden or not
   double recompute_flops = 0.0;  // of one pipeline
 };
 
@@ -123,7 +124,7 @@ InsidePasses inside_passes(const PreparedStep& step) {
     if (index < step.costs.boundaries.size()) {
       const BoundaryCosts& boundary = step.costs.boundaries[index];
       const double messages = boundary.bytes.value() > 0 ? 2.0 : 0.0;
-      // Both ends are busy with a transfer, one of them sends it.
+      // Both ends are busy with a transfer, but only one sends it.
       const Seconds at_both_ends = (boundary.forward + boundary.backward) * 2.0;
       add_traffic(sent.pp, {at_both_ends, boundary.bytes * messages, messages},
                   share * step.program.slices_per_microbatch);
@@ -168,7 +169,7 @@ CommunicationResult communication_of(const CommunicationResult& under_way, const
   double exposed_s = 0.0;
   for (const Axis axis : kResultAxes) {
     sent[axis].exposed_s = exposed.*communication_term(axis).spent;
-    // On shared links messages take longer than their price: what was waited for was under way.
+    // On shared links messages take longer than their price; the exposed time was in progress.
     sent[axis].total_s = std::max(sent[axis].total_s, sent[axis].exposed_s);
     total_s += sent[axis].total_s;
     exposed_s += sent[axis].exposed_s;
@@ -199,7 +200,7 @@ IterationResult iteration_of(const Job& job, double time_s, double recompute_flo
   return iteration;
 }
 
-// What a step's time says: iteration, breakdown, communication and bubble.
+// Parts of a result that follow from the step's time: iteration, breakdown, communication and bubble.
 Result result_of_profile(const Job& job, const StepProfile& profile, const InsidePasses& inside) {
   Result result;
   result.iteration = iteration_of(job, profile.time_s, inside.recompute_flops);
@@ -236,15 +237,15 @@ SteadyResult steady_of(const PreparedStep& step, const AsynchronousProfile& prof
   return steady;
 }
 
-// What the CUDA context, communication buffers and fragmentation take: counted where the stack tells it.
+// Memory of the CUDA context, communication buffers and fragmentation, which counts if the stack specifies it.
 std::string beyond_tensors(const Stack& stack) {
   if (stack.memory_overhead_gib > 0.0) {
     return fmt::format(
-        "beyond the tensors stack {} takes {:g} GiB (CUDA context, communication buffers, fragmentation), "
-        "which counts for what fits",
+        "beyond the tensors, stack {} takes {:g} GiB (CUDA context, communication buffers, fragmentation), "
+        "which counts towards the memory limit",
         stack.name, stack.memory_overhead_gib);
   }
-  return "memory leaves out the CUDA context, communication buffers and fragmentation";
+  return "memory excludes the CUDA context, communication buffers and fragmentation";
 }
 
 std::string words_of(const StepTimeInterval& interval) {
@@ -270,23 +271,23 @@ std::vector<std::string> assumptions_of(const PreparedStep& step, const std::opt
                                          [](int passes) { return passes > 1; });
   if (keeps_weights) {
     assumptions.emplace_back(
-        "a stage's weights stay gathered, and its gradients whole, for all the microbatches that run in a row");
+        "a stage's weights stay gathered, and its gradients unsharded, for all microbatches that run in a row");
   }
   if (const std::optional<Experts>& experts = step.job.model.experts; experts && experts->imbalance > 0.0) {
     const int ranks = step.job.layout.ep;
     constexpr double kOneOfTwenty = 0.95;
-    assumptions.push_back(
-        fmt::format("of {} expert-parallel ranks the fullest has {:.3g} times its share in the median layer, {:.3g} "
-                    "times in one of "
-                    "twenty",
-                    ranks, experts->fullest_rank(ranks), experts->fullest_rank(ranks, kOneOfTwenty)));
+    assumptions.push_back(fmt::format(
+        "of {} expert-parallel ranks, the fullest has {:.3g} times its share in the median layer and {:.3g} "
+        "times in one of "
+        "twenty",
+        ranks, experts->fullest_rank(ranks), experts->fullest_rank(ranks, kOneOfTwenty)));
   }
   if (interval) assumptions.push_back(words_of(*interval));
   assumptions.emplace_back(shares_links(step) ? "no stragglers"
-                                              : "one pipeline stands for all replicas: no stragglers");
+                                              : "one pipeline represents all replicas: no stragglers");
   if (shares_links(step)) {
     assumptions.emplace_back(
-        "links are shared max-min fairly, as by a tuned fabric: no congestion control, packet loss or incast collapse");
+        "links are shared max-min fairly, as in a tuned fabric: no congestion control, packet loss or incast collapse");
   }
   assumptions.push_back(beyond_tensors(step.job.training.stack));
   if (step.job.cluster.node_devices.size() > 1) {
@@ -297,26 +298,26 @@ std::vector<std::string> assumptions_of(const PreparedStep& step, const std::opt
 
 std::vector<std::string> warnings_of(const Job& job, const MemoryResult& memory) {
   std::vector<std::string> warnings = job.warnings;
-  // Where nodes differ, the rank closest to its own device's limit need not be the fullest.
+  // If nodes differ, the rank closest to its device's limit need not be the fullest.
   const std::vector<RankMemoryResult>& ranks = memory.per_pipeline_rank;
   const RankMemoryResult& tightest =
       *std::max_element(ranks.begin(), ranks.end(), [](const RankMemoryResult& a, const RankMemoryResult& b) {
         return a.shown_gib / a.capacity_gib < b.shown_gib / b.capacity_gib;
       });
   if (!memory.fits) {
-    warnings.push_back(fmt::format("does not fit: the fullest rank needs {:.1f} GiB of {:.1f} GiB", tightest.shown_gib,
-                                   tightest.capacity_gib));
+    warnings.push_back(fmt::format("does not fit: the fullest rank needs {:.1f} GiB but its device has {:.1f} GiB",
+                                   tightest.shown_gib, tightest.capacity_gib));
   } else if (tightest.shown_gib > kNearlyFull * tightest.capacity_gib) {
     warnings.push_back(
-        fmt::format("within 10 % of the memory limit ({:.1f} of {:.1f} GiB): fragmentation may still exhaust it",
+        fmt::format("within 10 % of the memory limit ({:.1f} of {:.1f} GiB): fragmentation may exhaust it",
                     tightest.shown_gib, tightest.capacity_gib));
   }
   if (job.layout.ep > 1 && job.layout.expert_tensor_ranks() * job.layout.ep > job.cluster.devices_per_node) {
-    warnings.push_back(fmt::format("expert parallelism of {} leaves the node of {} devices", job.layout.ep,
+    warnings.push_back(fmt::format("expert parallelism of {} spans more than one node of {} devices", job.layout.ep,
                                    job.cluster.devices_per_node));
   }
   if (job.layout.tp > job.cluster.devices_per_node) {
-    warnings.push_back(fmt::format("tensor parallelism of {} leaves the node of {} devices", job.layout.tp,
+    warnings.push_back(fmt::format("tensor parallelism of {} spans more than one node of {} devices", job.layout.tp,
                                    job.cluster.devices_per_node));
   }
   return warnings;
@@ -328,7 +329,7 @@ void entitle(const PreparedStep& step, Timeline& timeline) {
   timeline.units_per_tick = kSecondsPerTick;
 }
 
-// What messages inside passes wait for each other is communication, not computation.
+// The time that messages inside passes wait for each other is communication, not computation.
 void take_network_step(NetworkStep network, InsidePasses& inside, Forecast& answer) {
   answer.links = std::move(network.links);
   answer.loads = std::move(network.loads);
@@ -347,7 +348,7 @@ Result result_of_timeline(const Job& job, const Timeline& step) {
 
 namespace {
 
-// By the published runs, or by one's own where constants were fitted to them.
+// From the published runs, or from your own if constants were fitted to them.
 std::optional<StepTimeInterval> interval_of(const PreparedStep& step, const Result& result, const ReadFile& read_file) {
   const Job& job = step.job;
   const double time_s = result.iteration.time_s;
@@ -358,7 +359,7 @@ std::optional<StepTimeInterval> interval_of(const PreparedStep& step, const Resu
   return interval_of_own_runs(job, fit, run_sensitivities(job, fit.constants, time_s, time_of), exposed, time_s);
 }
 
-// Whether the layout sends anything over links of which a profile tells.
+// True if the layout sends anything over links that a profile covers.
 bool sends_over(const PreparedStep& step, const std::vector<GroupCurve>& curves) {
   const Job& job = step.job;
   const RankGrid grid(job.layout);
@@ -385,11 +386,11 @@ void refuse_idle_profile(const PreparedStep& step) {
                                  curve.nodes > 1 ? fmt::format(" on {} nodes", curve.nodes) : ""));
   }
   throw ConfigError({"training.profile",
-                     fmt::format("nothing of profile {} is used: it tells {}, and this layout sends nothing over such "
+                     fmt::format("profile {} is not used: it covers {}, and this layout sends nothing over such "
                                  "links",
                                  job.profile_of_messages, fmt::join(curves, ", ")),
                      job.origins.where("training.profile"),
-                     "leave the profile out, or measure the links that it uses"});
+                     "remove the profile, or measure the links that the layout uses"});
 }
 
 }  // namespace
@@ -423,7 +424,7 @@ Forecast answer_of(PreparedStep prepared, Detail detail, const ReadFile& read_fi
   if (history.steady) result.steady = steady_of(step, *history.steady);
   result.assumptions = assumptions_of(step, result.interval);
   if (history.exchanges > kMostExchangeSpans) {
-    result.assumptions.push_back(fmt::format("the timeline leaves out {} dispatches and combines", history.exchanges));
+    result.assumptions.push_back(fmt::format("the timeline omits {} dispatches and combines", history.exchanges));
   }
   result.warnings = warnings_of(step.job, result.memory);
   return answer;
@@ -433,7 +434,7 @@ Forecast answer_of(PreparedStep prepared, Detail detail, const ReadFile& read_fi
 
 Forecast forecast(const Job& job, const ReadFile& read_file) {
   Forecast answer = answer_of(prepare(job, read_file), Detail::kTimeline, read_file);
-  // The figures come from the passes alone.
+  // The figures depend on the passes alone.
   add_exchange_spans(answer.step.costs.stages, kMostExchangeSpans, answer.timeline);
   return answer;
 }

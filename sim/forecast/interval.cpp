@@ -28,8 +28,8 @@ constexpr double kQuantile = 2.3534;  // t.95 of three degrees of freedom
 constexpr double kRowsThatCount = 6.0;
 constexpr int kFewestSources = 3;
 
-// Whether products take as long on both: a device that bears a catalogue name and shares of its own is another one.
-// Memory and power are looked up, on whatever variant of a board.
+// True if products take equally long on both: a device with a catalogue name but other efficiencies is a different
+// device. Memory and power are looked up for whatever variant of the board is used.
 bool same_products(const Device& a, const Device& b) {
   return a.peak == b.peak && a.multiprocessors == b.multiprocessors && a.gemm_efficiency == b.gemm_efficiency &&
          a.gemm_efficiency_by_precision == b.gemm_efficiency_by_precision &&
@@ -43,23 +43,23 @@ bool as_catalogued(const Device& device) {
   return same_products(device, read_device(device.name, "device", ignored, {}));
 }
 
-// What of a job no published run has; empty where all of it has been seen.
+// A property of the job that no published run has; empty if there is none.
 std::string unlike_all_runs(const Job& job) {
-  if (job.profile) return "layers that were measured one by one";
+  if (job.profile) return "layers that were measured individually";
   if (job.cluster.uneven()) return "nodes that differ";
   const Optimizer optimizer = job.training.optimizer;
-  if (job.training.preference) return "training by preferences";
+  if (job.training.preference) return "preference training";
   if (optimizer == Optimizer::kMuon || optimizer == Optimizer::kGalore)
     return "optimizer " + std::string(name_of(optimizer));
   if (const auto& finetune = job.training.finetune; finetune && finetune->method != FinetuneMethod::kFull) {
     if (finetune->method == FinetuneMethod::kFreeze) return "frozen layers";
-    if (finetune->base != BaseFormat::kFp8) return "adapters beside weights in " + std::string(name_of(finetune->base));
+    if (finetune->base != BaseFormat::kFp8) return "adapters on weights in " + std::string(name_of(finetune->base));
   }
   const Precision precision = job.training.precision;
   if (precision == Precision::kFp32 || precision == Precision::kTf32) {
     return "training in " + std::string(name_of(precision));
   }
-  // Figures that were fitted to steps say themselves how sure they are.
+  // Constants that were fitted to steps come with their own uncertainty.
   if (!job.training.fitted && !as_catalogued(job.cluster.device))
     return "a device whose figures are not the catalogue's";
   return "";
@@ -82,7 +82,7 @@ std::vector<SourceErrors> read_source_errors() {
   return all;
 }
 
-// Of one source's errors, each divided by its factor.
+// Moments of one source's errors, each divided by its factor.
 struct Moments {
   double rows = 0.0;
   double mean = 0.0;
@@ -100,14 +100,14 @@ double likelihood(const std::vector<Moments>& sources, double centre, double log
     sum += std::lgamma((kFreedom + rows) / 2.0) - 0.5 * (kFreedom + rows) * std::log1p(spread / kFreedom) -
            0.5 * ((rows - 1.0) * std::log(within) + std::log(within + rows * between));
   }
-  // A weak prior, for few sources that agree by chance.
+  // A weak prior, in case few sources agree by chance.
   constexpr double kWeight = 0.02;
   constexpr double kUsual = 2.0;
   const auto squared = [](double value) { return value * value; };
   return sum - kWeight * (squared(log_between + kUsual) + squared(log_within + kUsual));
 }
 
-// Ends are logarithms, relative to the forecast; what may stall comes on top.
+// `low` and `high` are logarithms relative to the forecast; possible stalls are added to the upper end.
 StepTimeInterval interval_between(double low, double high, double time_s, double stalls_s) {
   StepTimeInterval found;
   found.level = kLevel;
@@ -181,14 +181,14 @@ double IntervalModel::factor(const ForecastFacts& facts, std::optional<int> sour
   if (facts.exposed > kWorthSaying) {
     widen(1.0 + facts.exposed, fmt::format("{:.0f} % of the step waits for the network", 1e2 * facts.exposed));
   }
-  if (facts.slow_launches) widen(kOfDistance, "the host binds its launches");
-  if (!facts.unlike.empty()) widen(kOfDistance, "no published run has " + facts.unlike);
+  if (facts.slow_launches) widen(kOfDistance, "kernel launches are host-bound");
+  if (!facts.unlike.empty()) widen(kOfDistance, "no published run covers " + facts.unlike);
   std::set<int> others;
   for (const SourceErrors& group : known_) {
     if (group.source != source && group.facts.generation == facts.generation) others.insert(group.source);
   }
   if (others.size() < kFewest) {
-    widen(kOfDistance, fmt::format("{} of a device of generation {}",
+    widen(kOfDistance, fmt::format("{} on a device of generation {}",
                                    others.empty() ? "no published run" : "one source", name_of(facts.generation)));
   }
   return product;
@@ -210,7 +210,7 @@ void IntervalModel::fit() {
   }
   sources_ = static_cast<int>(sources.size());
   if (sources_ < kFewestSources) return;
-  // By coordinates, each step halved where neither direction is better.
+  // Coordinate search; each step is halved if neither direction improves.
   std::array<double, 3> at = {0.05, std::log(0.1), std::log(0.1)};
   std::array<double, 3> steps = {0.05, 0.5, 0.5};
   double best = likelihood(sources, at[0], at[1], at[2]);
@@ -243,7 +243,7 @@ std::optional<StepTimeInterval> IntervalModel::interval(const ForecastFacts& fac
   StepTimeInterval found = interval_between(by * (centre_ - reach), by * (centre_ + reach), time_s, facts.stalls_s);
   found.factor = by;
   if (found.stalls_s > 0) {
-    reasons.push_back(fmt::format("in some runs of {} hand-overs between nodes stalled: {} of the upper end",
+    reasons.push_back(fmt::format("in some runs of {}, transfers between nodes stalled: {} of the upper end",
                                   facts.stack, time_in_seconds(found.stalls_s)));
   }
   found.sources = sources_;
@@ -263,10 +263,10 @@ std::optional<StepTimeInterval> IntervalModel::interval(const ForecastFacts& fac
   }
   const char* format = facts.precision == Precision::kFp8 ? "fp8" : "16 bits";
   const std::string kind = fmt::format("{} in {}{}", facts.device, format, facts.experts ? " with experts" : "");
-  found.evidence = fmt::format("{} published sources, one vote each", sources_);
+  found.evidence = fmt::format("{} published sources, equally weighted", sources_);
   found.evidence +=
       alike == 0 ? fmt::format("; no step on {}", kind)
-                 : fmt::format("; {} steps of {} on {}, {} inside", alike,
+                 : fmt::format("; {} steps of {} on {}, {} of them inside", alike,
                                of_sources.size() == 1 ? "one source" : fmt::format("{} sources", of_sources.size()),
                                kind, inside);
   if (!reasons.empty()) found.evidence += fmt::format("; {}", fmt::join(reasons, ", "));
@@ -301,8 +301,8 @@ double gemm_of(const Job& job) {
 }  // namespace
 
 const std::vector<RunConstant>& run_constants() {
-  // Spreads: products so that sources differ by as much as they do (IntervalModel's between_sources); the others by
-  // what published fits of one device, fabric or software disagree among each other.
+  // Prior spreads: for products, such that sources differ by as much as they do (IntervalModel's between_sources); for
+  // the others, the disagreement among published fits of one device, fabric or software.
   static const std::vector<RunConstant> constants = {
       {"device.gemm_efficiency", "", 0.04, true, &gemm_of, &scale_products},
       {"device.memory_efficiency", "", 0.1, true, [](const Job& job) { return job.cluster.device.memory_efficiency; },
@@ -343,7 +343,7 @@ std::vector<double> run_sensitivities(const Job& job, const std::vector<std::str
       all.push_back(0.0);
       continue;
     }
-    // A share has room below it.
+    // An efficiency always has room below it.
     const double step = constant->is_share ? -kStep : kStep;
     Job moved = job;
     moved.training.fitted.reset();
@@ -395,7 +395,7 @@ StepTimeInterval interval_of_own_runs(const Job& job, const RunFit& fit, const s
   const double constants = std::sqrt(variance);
   variance += distance * distance * fit.noise * fit.noise;
   std::vector<std::string> unlike;
-  if (fit.stack != stack_of_run(job)) unlike.push_back(fmt::format("of stack {}", fit.stack));
+  if (fit.stack != stack_of_run(job)) unlike.push_back(fmt::format("with stack {}", fit.stack));
   const std::string kind = kind_of_run(job);
   if (std::find(fit.kinds.begin(), fit.kinds.end(), kind) == fit.kinds.end()) {
     unlike.push_back(fmt::format("in {}", fmt::join(fit.kinds, " or ")));

@@ -28,11 +28,11 @@ Bytes gathered_input_of(const Job& job, int slices) {
   return element_size(job.training.precision) * (tokens * job.model.hidden);
 }
 
-// Keys and values that a layer's attention has of other context-parallel ranks. All-gather: those of the whole
-// sequence, and in the backward pass as many gradients. A ring of R: in the forward pass each block that comes has
-// memory of its own until the pass ends (R - 1); in the backward pass two hold keys and values, and two their
-// gradients, of which one is the rank's own (NVIDIA TransformerEngine 1.x and 2.x, attention/context_parallel.py,
-// AttnFuncWithCPAndKVP2P). What Ulysses exchanges is kept as activations.
+// Keys and values of other context-parallel ranks that a layer's attention holds. All-gather: those of the whole
+// sequence, and as many gradients in the backward pass. Ring of R: in the forward pass each arriving block keeps its
+// own memory until the pass ends (R - 1 blocks); in the backward pass two blocks hold keys and values and two hold
+// their gradients, one of which is the rank's own (NVIDIA TransformerEngine 1.x and 2.x, attention/context_parallel.py,
+// AttnFuncWithCPAndKVP2P). Exchanged tensors of Ulysses are kept as activations.
 Bytes context_keys_of(const Job& job) {
   const Layout& layout = job.layout;
   const double ring = layout.cp / static_cast<double>(layout.ulysses_ranks());
@@ -143,7 +143,7 @@ Workspace workspace_of(const Job& job, const StepCosts& costs, const std::vector
   Workspace workspace;
   double parameters = 0.0;
   const Bytes context_keys = context_keys_of(job);
-  const bool by_layers = job.layout.schedule.rfind("dualpipe", 0) != 0;  // whose own pairs hold both halves whole
+  const bool by_layers = job.layout.schedule.rfind("dualpipe", 0) != 0;  // dualpipe's own pairs hold both halves whole
   for (const int index : stages) {
     const StageCosts& stage = costs.stages[static_cast<std::size_t>(index)];
     const Bytes in_pass = stage.layers > 0 ? std::max(stage.gradient_buffer, context_keys) : stage.gradient_buffer;
@@ -180,7 +180,7 @@ StandingMemory standing_memory(const Job& job, const StepCosts& costs, const std
 
 namespace {
 
-// The most that one of a rank's stages keeps.
+// Largest logits kept by one of a rank's stages.
 Bytes largest_logits(const StepCosts& costs, const std::vector<int>& stages) {
   Bytes largest;
   for (const int stage : stages)
@@ -215,7 +215,7 @@ RankMemoryResult sum_of(const Job& job, const StepCosts& costs, const StandingMe
   memory.total_gib = memory.weights_gib + memory.gradients_gib + memory.optimizer_gib + memory.activations_gib +
                      memory.weight_versions_gib + memory.workspace_gib;
   const Stack& stack = job.training.stack;
-  // Of what the loss keeps the blocks have one large size, which the allocator hands out again whole.
+  // Blocks of saved logits have one large size, so the allocator reuses them whole.
   const double held_logits_gib = gibibytes(logits) * held.in_flight() / slices;
   memory.reserved_gib =
       memory.total_gib + stack.allocator_slack * std::max(0.0, memory.activations_gib - held_logits_gib);
@@ -255,8 +255,8 @@ double least_rank_bytes(const Job& job, const StepCosts& costs, const RankActiva
   const double logits = largest_logits(costs, held.stages).value() / slices;
   const double base = standing.total().value();
   const double activations = peak_bytes(base, costs, held, slices) - base;
-  // Where a further activation of a stage takes less than the slack that it takes off with the logits, a rank that
-  // holds more may need less: then the slack is left out.
+  // If a further activation of a stage takes less than the slack that it removes along with the logits, a rank that
+  // holds more may need less; then the slack is left out.
   bool grows = true;
   for (const int stage : held.stages) {
     const double each = costs.stages[static_cast<std::size_t>(stage)].activation.value() / slices;
@@ -311,13 +311,13 @@ std::vector<MemoryPart> workspace_parts(const PreparedStep& step, int rank) {
     of_pass.name = full ? "a block's activations and gradients" : "gradients of a block's activations";
   }
   std::vector<MemoryPart> parts = {of_pass,
-                                   {group, "activations on their way to or from the host", workspace.offload},
+                                   {group, "activations in transit to or from the host", workspace.offload},
                                    {group, "gathered weights and gradients", workspace.gathered_weights},
                                    {group, "a weight in the training format", workspace.dequantised},
                                    {group, "placeholders of weight gradients", workspace.placeholders},
                                    {group, "gathered input of a linear", workspace.gathered_input},
-                                   {group, "a layer of the pass beside", workspace.layer_beside},
-                                   {group, "gradients that compression held back", workspace.residuals}};
+                                   {group, "a layer of the overlapped pass", workspace.layer_beside},
+                                   {group, "gradients withheld by compression", workspace.residuals}};
   std::erase_if(parts, [](const MemoryPart& part) { return part.each <= Bytes(0); });
   return parts;
 }
@@ -335,7 +335,7 @@ std::vector<MemoryPart> memory_parts(const PreparedStep& step, int rank, const R
     if (memory.*gib > 0.0) parts.push_back({memory_term(gib).name, name, Bytes(memory.*gib * kGibibyte)});
   };
   add(&RankMemoryResult::weights_gib, "of all linears, norms and tables");
-  add(&RankMemoryResult::weight_versions_gib, "weights of microbatches still under way");
+  add(&RankMemoryResult::weight_versions_gib, "weights of microbatches in flight");
   add(&RankMemoryResult::gradients_gib, "summed over microbatches");
   add(&RankMemoryResult::optimizer_gib, "fp32 weights and moments");
   ActivationParts activations(step, over_time);
@@ -380,7 +380,7 @@ double kept_for_weight_gradient(const std::vector<Operator>& operators, const Jo
     } else if (weighs && op.saved.value() > 0.0) {
       bytes += 2.0 * op.saved.value();
     } else if (weighs && job.layout.sequence_parallel && job.layout.tp > 1) {
-      bytes += flow_bytes(job);  // of a bias behind a linear, which gets the same gradient gathered
+      bytes += flow_bytes(job);  // of a bias after a linear, which receives the same gradient gathered
     }
   }
   return bytes;
@@ -416,7 +416,7 @@ Job job_as_run(Job job, bool fused_attention) {
   job.training.precision = Precision::kFp32;
   job.model.dropout = false;
   job.training.flash_attention = fused_attention;
-  if (job.training.finetune) job.training.finetune->base = BaseFormat::kBf16;  // that is, as all weights are
+  if (job.training.finetune) job.training.finetune->base = BaseFormat::kBf16;  // same format as all weights
   Stack& stack = job.training.stack;
   stack.of_own_run = true;
   stack.vocab_divisor = 1;
@@ -437,7 +437,7 @@ std::vector<HeldBytes> held_as_run(const PreparedStep& step) {
   const double embedding = trains_tables ? flow_bytes(job) : 0.0;
   const double slices = step.program.slices_per_microbatch;
   std::vector<HeldBytes> held;
-  int first = 0;  // layer of the stage, of this copy of the model
+  int first = 0;  // first layer of the stage, within this copy of the model
   for (const StageCosts& stage : step.costs.stages) {
     const LayersByState layers = layers_by_state(job.model, job.training, first, stage.layers);
     first = (first + stage.layers) % job.model.layers;

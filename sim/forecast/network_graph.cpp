@@ -31,7 +31,7 @@ void NetworkGraph::build() {
   if (!times_.flush.empty()) add_flushes();
 }
 
-// The next message of a class along a flow, which classes that share it send together; one after the other.
+// The next message of a class along a flow. Classes that share the flow send it together; messages follow each other.
 FlowGraph::Piece NetworkGraph::message(FlowId flow, Ticks alone, std::vector<std::uint32_t>& sent) {
   std::vector<Piece>& all = messages_[flow];
   const std::uint32_t number = sent[flow]++;
@@ -109,7 +109,7 @@ void NetworkGraph::add_pass(std::size_t of_class, Piece before, PassPieces& pass
   pass.last = joined;
 }
 
-// Of one action, those that may meet others.
+// Messages of one action that may share links with others.
 std::vector<NetworkGraph::PassMessages> NetworkGraph::messages_of(std::size_t of_class, const Action& action) const {
   const StageCosts& costs = step_.costs.stages[action.stage];
   std::vector<PassMessages> messages;
@@ -120,7 +120,7 @@ std::vector<NetworkGraph::PassMessages> NetworkGraph::messages_of(std::size_t of
     const Seconds input = costs.recompute.comm[axis] + costs.input_gradient.comm[axis];
     const Seconds weight = costs.weight_gradient.comm[axis];
     const Seconds in_backward = axis == Axis::kTensor ? costs.tp_hidden : Seconds(0);
-    // K and V and sharded weights travel once forward, and back with gradients twice.
+    // K and V and sharded weights travel once forward, and twice backward together with gradients.
     const double share = axis == Axis::kContext || axis == Axis::kData ? 1.0 / 3.0 : 0.5;
     const Seconds all = costs.sent[axis].time;
     const Seconds hidden_forward = std::max(Seconds(0), all * share - forward);
@@ -190,7 +190,7 @@ void NetworkGraph::enter(const Action& action, const SentPieces& sent) {
   results[index] = sent;
 }
 
-// What comes from another rank; the order of a rank implies the rest, or the program would not have ended.
+// Inputs from other ranks; the order of a rank implies the rest, or the program would have deadlocked.
 void NetworkGraph::add_inputs(std::size_t of_class) {
   for (const RankPieces& rank : ranks_[of_class]) {
     for (const PassPieces& pass : rank.passes) {
@@ -259,7 +259,7 @@ void NetworkGraph::add_to_gradients(std::size_t of_class, std::size_t rank, Piec
   ranks_[of_class][rank].flush.push_back({kind, piece});
 }
 
-// One operation of such ranks of all classes.
+// One operation of the given ranks in all classes.
 void NetworkGraph::add_collective(SpanKind kind, Ticks alone, const std::vector<std::size_t>& ranks,
                                   std::vector<OpenFlush>& open) {
   const Piece piece = graph_.add_work(alone);
@@ -285,7 +285,7 @@ void NetworkGraph::add_update(std::size_t of_class, std::size_t rank, OpenFlush&
                    flush);
 }
 
-// Buckets that are reduced before the last pass of their stage has ended, in the order of these passes.
+// Buckets that are reduced before the last pass of their stage ends, in the order of these passes.
 void NetworkGraph::add_reductions(std::size_t of_class, std::size_t rank, OpenFlush& flush) {
   if (times_.overlapped_reductions.empty()) return;
   struct Bound {

@@ -66,7 +66,7 @@ Timeline timeline_of_class(const PreparedStep& step, const NetworkGraph& graph, 
   return timeline;
 }
 
-// What a class's passes take longer than alone, by whose messages, mean over its ranks.
+// Time that a class's passes take longer than without sharing, by the axis of the messages, mean over its ranks.
 ByAxis<double> lengthened_passes(const std::vector<RankPieces>& ranks, const FlowGraph& graph,
                                  const FlowGraphTimes& times) {
   ByAxis<double> seconds;
@@ -88,8 +88,8 @@ struct Stretch {
   Ticks end = 0;
 };
 
-// The parts of the step in which its last chain waits for messages on shared links: for those that others made slower,
-// for any where none is.
+// The parts of the step in which its last chain waits for messages on shared links: for messages that others slowed or,
+// if there are none, for any.
 std::vector<Piece> awaited_messages(const std::vector<Piece>& chain, const FlowGraph& graph,
                                     const FlowGraphTimes& times) {
   std::vector<Piece> slowed;
@@ -103,7 +103,7 @@ std::vector<Piece> awaited_messages(const std::vector<Piece>& chain, const FlowG
   return slowed.empty() ? any : slowed;
 }
 
-// Of the time of [start, end), what lies in the stretches, which follow each other.
+// Part of the time [start, end) that lies within the stretches, which follow each other.
 class Overlap {
  public:
   explicit Overlap(std::vector<Stretch> stretches) : stretches_(std::move(stretches)), until_(1, 0) {
@@ -132,13 +132,13 @@ LinkLoad load_of(const ByAxis<double>& carried, Ticks waiting) {
   for (const Axis axis : kAxes) all += carried[axis];
   if (all <= 0.0) return load;
   for (const Axis axis : kAxes) load.share[axis] = carried[axis] / all;
-  // Messages at their mean rates may seem to overfill a link by what their rates change.
+  // Messages at their mean rates may seem to overfill a link, because their rates change.
   load.utilisation = std::min(1.0, all / static_cast<double>(waiting));
   return load;
 }
 
-// Of each class of links how full it is while the step waits for messages on it; of those that it does not wait for,
-// while it waits for any, or over all of it where it waits for none.
+// Utilisation of each class of links while the step waits for messages on it. For links that it does not wait for:
+// while it waits for any link, or over the whole step if it waits for none.
 class LinkLoads {
  public:
   LinkLoads(const Wiring& wiring, const FlowGraph& graph, const FlowGraphTimes& times,
@@ -181,8 +181,8 @@ class LinkLoads {
   const Overlap& waiting(std::size_t link) const { return own_[link] ? *own_[link] : any_; }
 
   Overlap any_;
-  std::vector<ByAxis<double>> carried_;      // ticks at full capacity, by class of links
-  std::vector<std::optional<Overlap>> own_;  // by class of links
+  std::vector<ByAxis<double>> carried_;      // ticks at full capacity, indexed by class of links
+  std::vector<std::optional<Overlap>> own_;  // indexed by class of links
 };
 
 void split_contention(const std::vector<Piece>& chain, const Wiring& wiring, const FlowGraph& graph,
@@ -201,14 +201,14 @@ void split_contention(const std::vector<Piece>& chain, const Wiring& wiring, con
     sum += more;
     sum_under_way += span;
   }
-  // Where no message of the chain is slower, they queue behind others of their boundary.
+  // If no message of the chain is slower, they queue behind others of their boundary.
   const ByAxis<double>& parts = sum > 0.0 ? slower : under_way;
   const double all = sum > 0.0 ? sum : sum_under_way;
   if (all <= 0.0) return;
   for (const Axis axis : kAxes) result.contention_s[axis] = added_s * parts[axis] / all;
 }
 
-// All groups of the data-parallel axis at once, as nccl-tests runs them.
+// All groups of the data-parallel axis at once, as in nccl-tests.
 void expect_bandwidths(const PreparedStep& step, const Wiring& wiring, NetworkResult& result) {
   const Job& job = step.job;
   const RankGrid grid(job.layout);
@@ -237,7 +237,7 @@ void expect_bandwidths(const PreparedStep& step, const Wiring& wiring, NetworkRe
   result.nccl_tests.push_back({Axis::kData, "all_reduce", group.ranks, kTestedBytes, busbw, busbw / slowed});
 }
 
-// Rows of a class's flows, and of those that it shares with others; without those that send nothing.
+// Rows of a class's flows, including those shared with other classes and excluding those that send nothing.
 class MessageRows {
  public:
   MessageRows(const Wiring& wiring, const NetworkFabric& fabric, const std::vector<LinkLoad>& loads)
@@ -288,11 +288,11 @@ class MessageRows {
   const Wiring& wiring_;
   const NetworkFabric& fabric_;
   const std::vector<LinkLoad>& loads_;
-  std::vector<std::size_t> row_of_;  // by flow
+  std::vector<std::size_t> row_of_;  // indexed by flow
   std::vector<SharedMessages> rows_;
 };
 
-// The class of replicas that ends last, and when.
+// The class of replicas that ends last, and its end.
 std::pair<std::size_t, Ticks> slowest_class(const NetworkGraph& network, const FlowGraphTimes& times,
                                             std::size_t classes) {
   std::pair<std::size_t, Ticks> slowest{0, 0};

@@ -17,51 +17,52 @@
 
 namespace flopcast {
 
-/// How full a link of the fabric is while the step waits; see HotLink.
+/// Utilisation of a link of the fabric while the step waits; see HotLink.
 struct LinkLoad {
   double utilisation = 0.0;
   ByAxis<double> share;
 };
 
-/// Messages that follow each other over shared links, of the replica that the timeline shows or of all.
+/// Messages that follow each other over shared links, of the replica that the timeline shows or of all replicas.
 struct SharedMessages {
   struct Message {
     Ticks start = 0;
     Ticks end = 0;
-    Ticks alone = 0;  ///< what it takes with its links to itself
+    Ticks alone = 0;  ///< time with its links to itself
   };
   std::string name;  ///< "dp of rank 3", "activations 0 to 1"
   Axis axis = Axis::kData;
-  std::string link;  ///< on its way, the one that is fullest while the step waits
+  std::string link;  ///< the link on its route that is fullest while the step waits
   std::vector<Message> messages;
 };
 
 /// A step whose messages share links.
 struct NetworkStep {
-  Timeline timeline;             ///< of one replica's pipeline, which ends last
+  Timeline timeline;             ///< of the pipeline of one replica that ends last
   ByAxis<double> inside_passes;  ///< seconds by which messages inside passes lengthen them, mean over its ranks
   NetworkResult result;          ///< with the ten hottest links
-  std::vector<HotLink> links;    ///< all that carry something while the step waits, fullest first
-  std::vector<LinkLoad> loads;   ///< by link of the fabric
+  std::vector<HotLink> links;    ///< all that carry traffic while the step waits, fullest first
+  std::vector<LinkLoad> loads;   ///< indexed by link of the fabric
   std::vector<SharedMessages> messages;
 };
 
-/// Plays the step of a job whose cluster has a network: a pipeline for each class of replicas, whose messages between
+/// Simulates the step of a job whose cluster has a network: one pipeline per class of replicas, whose messages between
 /// nodes are flows of forecast/wiring.hpp.
 ///
-/// A pass is computation, then what of its communication nothing hides, one message an axis. What it hides starts with
-/// the pass and must be through before that. Messages of a boundary follow each other; they pay latency ahead of their
-/// bytes. Gradients are reduced, and weights handed out, as one message of all replicas, which starts with the last of
-/// them. The rest is as sim/lower has it: with links that are never full the times are the same, to the picosecond.
-/// Contention: along the chain of work and messages that ends the step, what each message takes longer than alone, in
-/// proportion, so that it sums to what sharing adds.
+/// A pass is computation followed by its exposed communication, one message per axis. Hidden communication starts with
+/// the pass and must end before the exposed messages. Messages of a boundary follow each other and pay latency ahead of
+/// their bytes. Gradients are reduced, and weights gathered, as one message of all replicas, which starts with the last
+/// of them. Everything else is as in sim/lower: with links that are never full the times are the same, to the
+/// picosecond.
+/// Contention: along the chain of work and messages that ends the step, the time that each message takes beyond its
+/// time alone, scaled so that it sums to the time added by sharing.
 /// Left out: asynchronous schedules and parameter servers, which prepare refuses.
 NetworkStep simulate_on_network(const PreparedStep& step);
 
-/// The time of that step alone, on each of the allocations or, without any, on its own.
+/// Only the time of that step, on each of the allocations or, if there are none, on its own.
 std::vector<double> network_step_seconds(const PreparedStep& step, const std::vector<Allocation>& allocations = {});
 
-/// Step times with the seed of the job's network and those after it, where paths are hashed.
+/// Step times with the seed of the job's network and the seeds after it, for hashed paths.
 PathSamples sample_paths(PreparedStep step, int samples);
 
 inline constexpr FlowGraph::Piece kNoPiece = FlowGraph::kNoFlow;
@@ -70,19 +71,19 @@ inline constexpr FlowGraph::Piece kNoPiece = FlowGraph::kNoFlow;
 struct PassPieces {
   Action action;
   std::optional<Action> second;
-  Ticks alone = 0;                                          ///< whole, where nothing is shared
-  FlowGraph::Piece work = 0;                                ///< computation, and what of communication meets nobody
+  Ticks alone = 0;                                          ///< total time if no link is shared
+  FlowGraph::Piece work = 0;                                ///< computation, and communication that shares no links
   FlowGraph::Piece last = 0;                                ///< the end of its messages
-  std::vector<std::pair<FlowGraph::Piece, Axis>> messages;  ///< that nothing hides, in their order
+  std::vector<std::pair<FlowGraph::Piece, Axis>> messages;  ///< exposed ones, in order
 };
 
-/// What carries a result to another rank.
+/// The pieces that carry a result to another rank.
 struct SentPieces {
   Action produced_by;
-  FlowGraph::Piece from = 0;            ///< after whose end it is on its way
-  FlowGraph::Piece first = kNoPiece;    ///< of a send that blocks its rank, where it begins
-  FlowGraph::Piece message = kNoPiece;  ///< none: a lag
-  Ticks lag = 0;                        ///< after `from`, ahead of the message or in place of it
+  FlowGraph::Piece from = 0;            ///< the piece whose end starts the transfer
+  FlowGraph::Piece first = kNoPiece;    ///< for a send that blocks its rank, its beginning
+  FlowGraph::Piece message = kNoPiece;  ///< none: only a lag
+  Ticks lag = 0;                        ///< after `from`, before or instead of the message
 };
 
 struct FlushPiece {
@@ -110,7 +111,7 @@ class NetworkGraph {
  private:
   using Piece = FlowGraph::Piece;
 
-  // What a pass sends along one axis: how much of it waits, and how much travels beside the computation.
+  // The messages of a pass along one axis: the exposed time, and the time hidden by computation.
   struct PassMessages {
     Axis axis = Axis::kTensor;
     FlowId flow = Wiring::kNone;
@@ -118,8 +119,8 @@ class NetworkGraph {
     Ticks hidden = 0;
   };
   struct OpenFlush {
-    Piece gradient = kNoPiece;  // the last of the gradient stream
-    Piece after = kNoPiece;     // what the next of it waits for beside that
+    Piece gradient = kNoPiece;  // the last piece of the gradient stream
+    Piece after = kNoPiece;     // what the next such piece waits for in addition
   };
 
   Piece message(FlowId flow, Ticks alone, std::vector<std::uint32_t>& sent);
@@ -146,11 +147,11 @@ class NetworkGraph {
   double slices_;
   Ticks latency_;
   FlowGraph graph_;
-  std::vector<std::vector<RankPieces>> ranks_;    // by class
-  std::vector<std::vector<SentPieces>> results_;  // by class, by result_index
-  std::vector<Piece> last_of_actions_;            // by class and rank; none: a rank without
-  std::vector<std::vector<Piece>> messages_;      // by flow
-  std::vector<std::uint32_t> sent_;               // by flow, of the class at hand
+  std::vector<std::vector<RankPieces>> ranks_;    // indexed by class
+  std::vector<std::vector<SentPieces>> results_;  // indexed by class and result_index
+  std::vector<Piece> last_of_actions_;            // indexed by class and rank; none: a rank without actions
+  std::vector<std::vector<Piece>> messages_;      // indexed by flow
+  std::vector<std::uint32_t> sent_;               // indexed by flow, for the current class
   std::vector<std::vector<std::uint32_t>> sent_of_class_;
 };
 

@@ -32,10 +32,10 @@ std::string default_schedule(Job& job) {
   return name;
 }
 
-// Megatron Core's combined 1F1B (pipeline_parallel/combined_1f1b.py) and its one more forward pass in front: a backward
+// Megatron Core's combined 1F1B (pipeline_parallel/combined_1f1b.py), which adds one forward pass in front: a backward
 // pass and the forward pass that follows it on the rank become a pair. Ranks of an interleaved order are two forward
 // passes apart, which hides how long a pair keeps its results; those of plain 1F1B are one apart, and pairs would halve
-// their pace, so that Megatron Core asks for virtual stages.
+// their pace, so Megatron Core requires virtual stages.
 bool pairs_experts(const Job& job) {
   return !job.profile && job.model.experts && job.layout.ep > 1 && overlap_of_experts(job) != ExpertOverlap::kNone;
 }
@@ -67,16 +67,16 @@ bool pair_passes(const Job& job, const ScheduleInfo* schedule, Program& program)
 void pair_passes_of_experts(PreparedStep& step) {
   Job& job = step.job;
   if (!pairs_experts(job) || pair_passes(job, step.schedule, step.program)) return;
-  job.warnings.push_back(
-      fmt::format("training.overlap.experts {} hides nothing: {} has no forward pass beside a backward pass; dualpipe, "
-                  "dualpipev and orders with vpp above 1 have, and one pipeline rank with several microbatches",
-                  name_of(overlap_of_experts(job)), job.layout.schedule));
+  job.warnings.push_back(fmt::format(
+      "training.overlap.experts {} hides nothing: {} has no forward pass next to a backward pass; use dualpipe, "
+      "dualpipev, a vpp above 1, or one pipeline rank with several microbatches",
+      name_of(overlap_of_experts(job)), job.layout.schedule));
 }
 
 bool is_whole_in_rows(const Program& program);
 
-// Puts a program of few microbatches into the step, where the order of the schedule repeats. Blocks are looked for
-// whose microbatches are one, a group of chunks' or a round of the ranks'.
+// Puts a program of few microbatches into the step if the order of the schedule repeats. Tries blocks of one
+// microbatch, of a group of chunks and of a round of the ranks.
 std::optional<PreparedStep::Repetition> repeat_program(PreparedStep& step) {
   const ScheduleRequest& request = step.request;
   if (step.schedule->uses_times || step.schedule->asynchronous || step.job.cluster.shares_links()) return std::nullopt;
@@ -115,12 +115,12 @@ void generate_program(PreparedStep& step, bool as_it_repeats) {
   try {
     name = parse_schedule_name(job.layout.schedule);
   } catch (const ConfigError& error) {
-    // A schedule's complaint is about the job's own fields, and points there.
+    // The error concerns the job's own fields, so it must point there.
     fail_at(job, "layout.schedule", error.diagnostic().problem, error.diagnostic().help);
   }
   if (name.chunks && job.layout.vpp && *name.chunks != *job.layout.vpp) {
     fail_at(job, "layout.vpp", fmt::format("{} contradicts layout.schedule {}", *job.layout.vpp, job.layout.schedule),
-            "give one of the two");
+            "give only one of the two");
   }
   step.schedule = name.info;
   if (!name.chunks && !job.layout.vpp && name.info->default_chunks > 1) {
@@ -136,7 +136,8 @@ void generate_program(PreparedStep& step, bool as_it_repeats) {
   for (const ScheduleNumber& number : schedule_numbers()) step.request.*number.request = job.layout.*number.layout;
   step.request.variant = name.variant;
   if (name.info->asynchronous) {
-    // Updates per step need not be whole, but the stretch that is drawn and held in memory must reach the steady state.
+    // The number of updates per step need not be whole, but the stretch that is drawn and held in memory must reach the
+    // steady state.
     step.request.accumulation = name.info->weights.accumulation(step.request);
     if (!job.layout.accumulation) {
       job.assumptions.push_back(
@@ -150,7 +151,7 @@ void generate_program(PreparedStep& step, bool as_it_repeats) {
     fail_at(job, "layout.schedule", fmt::format("{}: {}", name.info->name, refusal->problem), refusal->help);
   }
   if (as_it_repeats) step.repetition = repeat_program(step);
-  // Stages can be priced without the order; where that depends on the prices, it follows them.
+  // Stages can be priced without the order; if the order depends on the prices, it is generated later.
   if (!step.repetition) {
     step.program =
         name.info->uses_times ? stages_of_schedule(*name.info, step.request) : name.info->generate(step.request);
@@ -158,9 +159,10 @@ void generate_program(PreparedStep& step, bool as_it_repeats) {
   const int slices = step.program.slices_per_microbatch;
   if (slices == 1) return;
   job.layout.slices = slices;
-  job.assumptions.push_back(fmt::format(
-      "each of {} token slices takes an even share of its microbatch's time, however many tokens it attends to",
-      slices));
+  job.assumptions.push_back(
+      fmt::format("each of {} token slices takes an equal share of its microbatch's time, regardless of how many "
+                  "tokens it attends to",
+                  slices));
 }
 
 // A schedule from a file.
@@ -187,17 +189,18 @@ void require_valid(const Job& job, const Program& program) {
 
 void require_one_rank_a_stage(const Job& job, const Program& program) {
   if (program.replicas_of_stage.empty()) return;
-  fail_at(job, "layout.schedule", fmt::format("{} replicates single stages, which a job cannot", program.schedule),
-          "one rank a stage and layout.dp, or `flopcast schedule simulate`, which knows replicated stages");
+  fail_at(job, "layout.schedule",
+          fmt::format("{} replicates individual stages, which jobs do not support", program.schedule),
+          "use one rank per stage and layout.dp, or `flopcast schedule simulate`, which supports replicated stages");
 }
 
-// Every chain is a copy of the whole model, cut in the same places.
+// Every chain must be a copy of the whole model, cut in the same places.
 void require_equal_chains(const Job& job, const Program& program) {
   const auto length = [](const Chain& chain) { return chain.last_stage - chain.first_stage; };
   for (const Chain& chain : program.chains) {
     if (length(chain) == length(program.chains.front())) continue;
-    fail_at(job, "layout.chains", fmt::format("{} are chains of unequal length", job.layout.chains),
-            "each chain is a copy of the model: give ranges of as many stages each");
+    fail_at(job, "layout.chains", fmt::format("the chains {} have unequal lengths", job.layout.chains),
+            "each chain is a copy of the model: give ranges with the same number of stages");
   }
 }
 
@@ -212,14 +215,14 @@ void require_fitting_counts(const Job& job, const Program& program) {
   long microbatches = 0;
   for (const Chain& chain : program.chains) microbatches += program.microbatches_of(chain);
   if (microbatches != layout.microbatches()) {
-    fail_at(
-        job, "layout.global_batch_size",
-        fmt::format("{} microbatches a pipeline, but {} has {}", layout.microbatches(), program.schedule, microbatches),
-        fmt::format("valid: {}", microbatches * layout.dp * layout.micro_batch_size));
+    fail_at(job, "layout.global_batch_size",
+            fmt::format("{} microbatches per pipeline, but {} has {}", layout.microbatches(), program.schedule,
+                        microbatches),
+            fmt::format("valid: {}", microbatches * layout.dp * layout.micro_batch_size));
   }
   const int chunks = program.stages_per_chain() / ranks;
   if (layout.vpp.value_or(chunks) != chunks) {
-    fail_at(job, "layout.vpp", fmt::format("{} stages a rank, but {} has {}", *layout.vpp, program.schedule, chunks),
+    fail_at(job, "layout.vpp", fmt::format("{} stages per rank, but {} has {}", *layout.vpp, program.schedule, chunks),
             fmt::format("valid: {}", chunks));
   }
 }
@@ -228,8 +231,8 @@ void refuse_schedule_numbers(const Job& job) {
   for (const ScheduleNumber& number : schedule_numbers()) {
     const std::optional<int>& value = job.layout.*number.layout;
     if (!value) continue;
-    fail_at(job, std::string(number.field), fmt::format("{} means nothing to a schedule from a file", *value),
-            "leave it out");
+    fail_at(job, std::string(number.field), fmt::format("{} has no effect on a schedule from a file", *value),
+            "remove it");
   }
 }
 
@@ -237,15 +240,15 @@ bool has_program_file(const Job& job) {
   return job.layout.schedule.rfind(kFilePrefix, 0) == 0;
 }
 
-// Communications in the file are left out, with a note; a bidirectional schedule needs layout.chains, and its
-// microbatches are those of all chains together. Sets layout.vpp.
+// Ignores communications in the file, with a note. A bidirectional schedule needs layout.chains, and its microbatches
+// are those of all chains together. Sets layout.vpp.
 Program read_program_file(Job& job, const ReadFile& read_file) {
   const std::string path = job.layout.schedule.substr(kFilePrefix.size());
   if (job.layout.schedule_csv.empty()) job.layout.schedule_csv = read_file(path);
   const CellProgram written = parse_cell_csv(job.layout.schedule_csv, path, chains_of(job));
   if (const std::size_t communications = written.communication_count(); communications > 0) {
     job.assumptions.push_back(fmt::format(
-        "{} communications of {} are left out: transfers follow from the order of its actions", communications, path));
+        "{} communications of {} are ignored: transfers follow from the order of its actions", communications, path));
   }
   Program program = compute_of(written);
   require_valid(job, program);
@@ -257,21 +260,21 @@ Program read_program_file(Job& job, const ReadFile& read_file) {
   return program;
 }
 
-// The schedule that the job names, in a file or generated.
+// Uses the schedule that the job names, from a file or generated.
 void choose_program(PreparedStep& step, const ReadFile& read_file, bool as_it_repeats) {
   if (has_program_file(step.job)) {
     step.program = read_program_file(step.job, read_file);
     return;
   }
   if (!step.job.layout.chains.empty()) {
-    fail_at(step.job, "layout.chains", fmt::format("{} is for a schedule in a file", step.job.layout.chains),
-            "layout.schedule file:PATH, or leave it out");
+    fail_at(step.job, "layout.chains", fmt::format("{} requires a schedule from a file", step.job.layout.chains),
+            "set layout.schedule file:PATH, or remove layout.chains");
   }
   generate_program(step, as_it_repeats);
 }
 
-// StageMap::passes_in_a_row: a stage has all its passes of a direction in a row when its rank turns to it once. Empty
-// unless that holds for all: a program gathers in one way.
+// StageMap::passes_in_a_row: a stage runs all its passes of a direction in a row if its rank turns to it once. Empty
+// unless that holds for all stages, because a program gathers weights in one way only.
 std::vector<int> passes_in_a_row(const Program& program) {
   const auto stages = static_cast<std::size_t>(program.stage_count());
   std::vector<int> forward_rows(stages, 0);
@@ -304,14 +307,14 @@ bool is_whole_in_rows(const Program& program) {
 
 void refuse_on_network(const Job& job, const Program& program) {
   if (!job.cluster.shares_links()) return;
-  constexpr const char* kHelp = "cluster.network none, or another layout";
+  constexpr const char* kHelp = "set cluster.network none, or use another layout";
   if (program.asynchronous) {
-    fail_at(job, "cluster.network", fmt::format("is of schedules that flush, and {} never does", job.layout.schedule),
-            kHelp);
+    fail_at(job, "cluster.network",
+            fmt::format("requires a schedule that flushes, and {} never does", job.layout.schedule), kHelp);
   }
   const DataParallel form = job.layout.data_parallel;
   if (form == DataParallel::kPs || form == DataParallel::kByteps) {
-    fail_at(job, "cluster.network", fmt::format("does not know parameter servers (data_parallel {})", name_of(form)),
+    fail_at(job, "cluster.network", fmt::format("does not support parameter servers (data_parallel {})", name_of(form)),
             kHelp);
   }
 }

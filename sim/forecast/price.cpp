@@ -26,14 +26,14 @@ Ticks picoseconds(Seconds time) {
   const double ticks = std::round(time.value() * kPerSecond);
   if (!(ticks < kLargest)) {
     throw ConfigError({"", fmt::format("a single pass takes {:.3g} s, too long to simulate", time.value()), "",
-                       "a step may last 107 days"});
+                       "a step can last at most 107 days"});
   }
   return static_cast<Ticks>(ticks);
 }
 
-// A stage's buckets as one reduction that ends when the last of them does. Buckets queue: with the stream free at f
-// they end at max(f + ΣD, max over i of (ready_i + Σ from i on of D)), which is when one reduction of ΣD ends that may
-// start at max_i(ready_i + Σ from i on of D) - ΣD.
+// Merges a stage's buckets into one reduction that ends when the last of them does. Buckets queue: with the stream free
+// at f they end at max(f + ΣD, max over i of (ready_i + Σ from i on of D)), which is the end of one reduction of ΣD
+// that may start at max_i(ready_i + Σ from i on of D) - ΣD.
 OverlappedReduction merged_buckets(const StageCosts& costs, int stage, Ticks pass) {
   double total = 0.0;
   for (const GradientBucket& bucket : costs.buckets) total += bucket.reduction.value();
@@ -65,8 +65,8 @@ void add_overlapped_reductions(const PreparedStep& step, StepTimes& times) {
     const std::size_t rank = static_cast<std::size_t>(step.stages.rank_of_stage[stage]);
     const OverlappedReduction merged = merged_buckets(costs, static_cast<int>(stage), pass);
     times.overlapped_reductions[rank].push_back(merged);
-    // What is reduced beside the pass slows it down, whose end all that follows waits for. The
-    // network's latency slows nothing down.
+    // A reduction that overlaps with the pass slows the pass, and everything after it waits for the pass. The network's
+    // latency slows nothing.
     const auto hidden = static_cast<double>(std::min(merged.duration, merged.ready_before_end));
     const double slowdown =
         overlap_slowdown(step.job.cluster.device) * (costs.bucket_traffic.under_way / costs.bucket_traffic.time);
@@ -91,7 +91,7 @@ StepTimes times_of(const PreparedStep& step) {
     const BoundaryCosts& boundary = step.costs.boundaries[index];
     const Ticks slowdown = picoseconds(boundary.slowdown);
     StageTimes& sender = times.stages[index];
-    // A transfer that outlasts the pass beside it slows no more than the pass.
+    // A transfer that outlasts the overlapped pass slows only that pass.
     for (Ticks* pass : {&sender.forward, &sender.input_gradient, &sender.backward}) {
       const double most = static_cast<double>(*pass) * overlap_slowdown(step.job.cluster.device);
       *pass += std::min(slowdown, static_cast<Ticks>(most));
@@ -113,7 +113,7 @@ StepTimes times_of(const PreparedStep& step) {
   return times;
 }
 
-// What a schedule may know of the step: its passes and transfers.
+// The part of a step that a schedule may depend on: its passes and transfers.
 StepTimes pass_times(const StepTimes& times) {
   StepTimes passes;
   passes.stages = times.stages;
@@ -126,7 +126,7 @@ StepTimes pass_times(const StepTimes& times) {
   throw ConfigError({field, problem, job.origins.where(field), help});
 }
 
-// Layers by stage, and what a step with them takes.
+// Layers by stage, and the step time with them.
 struct Split {
   std::vector<int> stage_layers;
   double time_s = 0.0;
@@ -141,7 +141,7 @@ void try_split(PreparedStep step, Split& split) {
   split.fits = evaluation.memory.fits;
 }
 
-// The same costs as if every stage had a rank of its own: what fills and drains a pipeline fastest.
+// The same costs as if every stage had its own rank, which favours splits that fill and drain the pipeline fastest.
 SplitCosts stage_by_stage(SplitCosts costs) {
   std::iota(costs.rank_of_stage.begin(), costs.rank_of_stage.end(), 0);
   return costs;
@@ -183,7 +183,7 @@ void choose_layers(PreparedStep& step) {
     const bool by_parameters = job.training.stack.balances_by_parameters;
     job.assumptions.push_back(fmt::format(
         "layout.stage_layers is balanced, {}: {}",
-        by_parameters ? "even by parameters of products as the stack splits" : "the fastest of the splits tried",
+        by_parameters ? "with even GEMM parameters, as the stack splits" : "the fastest of the splits tried",
         fmt::join(layers, ", ")));
   } else {
     layers = even_stage_layers(job.model.layers, stages);
@@ -203,7 +203,7 @@ void check_listed_layers(const Job& job, int stages) {
   const long sum = std::accumulate(layers.begin(), layers.end(), 0L);
   if (sum != job.model.layers) {
     fail_split(job, "layout.stage_layers",
-               fmt::format("{} sums to {}, the model has {} layers", given, sum, job.model.layers), "");
+               fmt::format("{} sums to {}, but the model has {} layers", given, sum, job.model.layers), "");
   }
 }
 
@@ -211,7 +211,7 @@ void check_listed_layers(const Job& job, int stages) {
 
 namespace {
 
-// Each update fetches the states that wait in the host's memory, and writes them back.
+// Each update fetches the states kept in host memory, and writes them back.
 void add_paging(PreparedStep& step) {
   Bytes most;
   for (int rank = 0; rank < step.job.layout.pp; ++rank) {
@@ -223,9 +223,9 @@ void add_paging(PreparedStep& step) {
     step.costs.ranks[static_cast<std::size_t>(rank)].optimizer += paged * 2.0 / step.job.cluster.host_bandwidth;
   }
   if (most <= Bytes(0)) return;
-  step.job.assumptions.push_back(fmt::format(
-      "{:.1f} GiB of the optimizer's states wait in the host's memory and travel there and back in each step",
-      gibibytes(most)));
+  step.job.assumptions.push_back(
+      fmt::format("{:.1f} GiB of optimizer states are kept in host memory and transferred there and back in each step",
+                  gibibytes(most)));
 }
 
 }  // namespace
@@ -263,7 +263,7 @@ double seconds(double ticks) {
   return ticks * kSecondsPerTick;
 }
 
-// What is left of `whole`; rounding must not make nothing into less than nothing.
+// Subtracts, without letting rounding make the result negative.
 double difference(double whole, double part) {
   return std::max(0.0, whole - part);
 }
@@ -281,7 +281,7 @@ TimelineMetrics measure_run(const PreparedStep& step, int microbatches) {
   return measure(simulate(step.schedule->generate(request), step.times));
 }
 
-// What the updates of an asynchronous step add to the pipeline's time on one rank.
+// Time that the updates of an asynchronous step add to the pipeline's time on one rank.
 struct UpdateTimes {
   double exposed = 0.0;  // reduction of gradients beyond the pipeline's time
   double optimizer = 0.0;
@@ -344,8 +344,8 @@ AsynchronousProfile profile_of_steady_step(const PreparedStep& step) {
   const double microbatches = step.job.layout.microbatches();
   const double updates = microbatches / *step.request.accumulation;
   const double per_window = microbatches / window;
-  // Gradients of one update travel while the next ones are computed; the slower of the two sets the pace.
-  // The slowest rank sets it for all: what the others wait beyond their own is a bubble.
+  // Gradients of one update travel while the next ones are computed; the slower of the two sets the pace. The slowest
+  // rank sets it for all: the additional wait of the others is a bubble.
   const double pipeline = seconds(steady.period_ticks()) * microbatches;
   const std::vector<UpdateTimes> update_times = times_of_updates(step.costs, updates, pipeline);
   UpdateTimes longest;
@@ -362,9 +362,9 @@ AsynchronousProfile profile_of_steady_step(const PreparedStep& step) {
   profile.exposed_data_parallel_s = mean.exposed;
   profile.optimizer_s = mean.optimizer;
   profile.time_s = pipeline + longest.total();
-  // In the settled windows a rank's work and what it waits for are exactly the period. Stages that differ by little
-  // settle over more microbatches than any window: then what a rank waits in one is bounded by what it will have to
-  // wait.
+  // In the converged windows a rank's work and its exposed waits sum to exactly the period. Stages that differ little
+  // converge over more microbatches than any window, so the wait measured in one is bounded by the time that the rank
+  // has to spare.
   std::vector<double> rank_busy;
   std::vector<double> rank_exposed;
   for (std::size_t rank = 0; rank < longer.ranks.size(); ++rank) {
@@ -386,7 +386,7 @@ AsynchronousProfile profile_of_steady_step(const PreparedStep& step) {
                                    profile.time_s);
   }
   const double busiest = *std::max_element(rank_busy.begin(), rank_busy.end());
-  // Without a flush nothing warms up or cools down: a rank waits because it has less to do, or for its neighbours.
+  // Without a flush nothing warms up or cools down: a rank waits because it has less work, or for its neighbours.
   const double imbalance = std::min(waiting, difference(busiest, busy));
   profile.bubble_s[static_cast<std::size_t>(BubbleCause::kImbalance)] =
       imbalance + difference(longest.total(), mean.total());

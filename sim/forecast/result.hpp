@@ -11,8 +11,8 @@ namespace flopcast {
 
 inline constexpr double kSecondsADay = 86'400.0;
 
-/// The answer to a job, as every output format prints it; field for field the schema flopcast.result/1.
-/// Times in seconds, memory in GiB (2^30 bytes), shares between 0 and 1.
+/// The answer to a job in every output format; matches the schema flopcast.result/1 field by field. Times in seconds,
+/// memory in GiB (2^30 bytes), fractions between 0 and 1.
 struct IterationResult {
   double time_s = 0.0;
   double tokens_per_s = 0.0;
@@ -20,24 +20,24 @@ struct IterationResult {
   double samples_per_s = 0.0;
   double model_tflops_per_gpu = 0.0;
   double hardware_tflops_per_gpu = 0.0;
-  double mfu = 0.0;         ///< model FLOPs (attention in full) over the device's peak
-  double mfu_causal = 0.0;  ///< with causal attention by half, which is what its kernels visit
+  double mfu = 0.0;         ///< model FLOPs (full attention) over the device's peak
+  double mfu_causal = 0.0;  ///< with half of the attention FLOPs for causal attention, which its kernels compute
   double hfu = 0.0;         ///< recomputed FLOPs included
 };
 
-/// Where the measured step is expected: in nine of ten cases between low_s and high_s. See interval.hpp.
+/// Interval in which the measured step is expected in nine of ten cases: low_s to high_s. See interval.hpp.
 struct StepTimeInterval {
   double level = 0.0;       ///< 0.9
-  double half_width = 0.0;  ///< half of the distance between the ends without stalls, as a share of the forecast
+  double half_width = 0.0;  ///< half of the width without stalls, as a fraction of the forecast
   double low_s = 0.0;
   double high_s = 0.0;
-  double stalls_s = 0.0;  ///< of high_s: what hand-overs between nodes add where they stall (Stack::hand_over_stall)
-  double factor = 1.0;    ///< by which the distance from what was measured widens it
-  int sources = 0;        ///< of published runs that it rests on
+  double stalls_s = 0.0;  ///< part of high_s from stalling hand-overs between nodes (Stack::hand_over_stall)
+  double factor = 1.0;    ///< factor by which the distance from measured runs widens it
+  int sources = 0;        ///< number of published sources behind it
   std::string evidence;   ///< in words
 };
 
-/// Where the step's time goes: exposed times, mean over pipeline ranks; they sum to time_s.
+/// How the step's time is spent: exposed times, means over pipeline ranks; they sum to time_s.
 struct Breakdown {
   double compute_s = 0.0;
   double recompute_s = 0.0;
@@ -47,29 +47,29 @@ struct Breakdown {
   double cp_comm_s = 0.0;
   double ep_comm_s = 0.0;
   double optimizer_s = 0.0;
-  double offload_s = 0.0;  ///< waiting for activations on their way to or from the host
+  double offload_s = 0.0;  ///< waiting for activations in transit to or from the host
   double bubble_s = 0.0;
 };
 
 struct AxisCommunication {
-  double total_s = 0.0;    ///< under way, hidden or not; mean over pipeline ranks
+  double total_s = 0.0;    ///< in progress, hidden or not; mean over pipeline ranks
   double exposed_s = 0.0;  ///< the device waits for it
   double bytes_sent_per_rank = 0.0;
   double messages = 0.0;
 };
 
 struct CommunicationResult : ByAxis<AxisCommunication> {
-  double fraction = 0.0;          ///< sum of total_s over time_s; above 1 when axes overlap
+  double fraction = 0.0;          ///< sum of total_s over time_s; above 1 if axes overlap
   double exposed_fraction = 0.0;  ///< sum of exposed_s over time_s
 };
-/// In the order of outputs, which list and sum them so.
+/// In the order in which outputs list and sum them.
 inline constexpr std::array kResultAxes = {Axis::kTensor, Axis::kPipeline, Axis::kData, Axis::kContext, Axis::kExpert};
 static_assert(kResultAxes.size() == kAxisCount);
 
 struct BubbleResult {
-  double fraction = 0.0;  ///< waiting that is no exposed communication, over ranks · time_s
-  double ratio = 0.0;     ///< time_s over what the busiest rank computes and communicates, less 1
-  double span_s = 0.0;    ///< the longest time from a rank's first start to its last end
+  double fraction = 0.0;  ///< waiting other than exposed communication, over ranks · time_s
+  double ratio = 0.0;     ///< time_s over the computing and communicating time of the busiest rank, minus 1
+  double span_s = 0.0;    ///< longest time from a rank's first start to its last end
   double warmup_s = 0.0;
   double cooldown_s = 0.0;
   double imbalance_s = 0.0;
@@ -83,20 +83,20 @@ struct RankMemoryResult {
   double optimizer_gib = 0.0;
   double activations_gib = 0.0;      ///< at the peak
   double weight_versions_gib = 0.0;  ///< copies beyond the first
-  double workspace_gib = 0.0;        ///< buffers alive inside one action
+  double workspace_gib = 0.0;        ///< buffers that live within one action
   double total_gib = 0.0;
-  double reserved_gib = 0.0;  ///< by the framework's allocator: total and the stack's allocator_slack
-  double shown_gib = 0.0;     ///< as nvidia-smi shows it: reserved, context and communication buffers
+  double reserved_gib = 0.0;  ///< by the framework's allocator: total plus the stack's allocator_slack
+  double shown_gib = 0.0;     ///< as in nvidia-smi: reserved, context and communication buffers
   double capacity_gib = 0.0;  ///< of the smallest device among its ranks
-  int peak_in_flight = 0;     ///< activations of one stage and microbatch each
+  int peak_in_flight = 0;     ///< number of activations, each of one stage and microbatch
 };
 
 struct MemoryResult {
   double capacity_gib = 0.0;  ///< of the smallest device
   double peak_gib = 0.0;
   double reserved_gib = 0.0;  ///< of the fullest rank, by the framework's allocator
-  double shown_gib = 0.0;     ///< of the fullest rank, as nvidia-smi shows it
-  bool fits = true;           ///< all that nvidia-smi shows, on every rank
+  double shown_gib = 0.0;     ///< of the fullest rank, as in nvidia-smi
+  bool fits = true;           ///< true if on every rank all that nvidia-smi shows fits
   std::vector<RankMemoryResult> per_pipeline_rank;
 };
 
@@ -105,19 +105,20 @@ struct TrainingResult {
   double days = 0.0;
   double gpu_hours = 0.0;
   std::optional<double> cost_usd;
-  std::optional<double> days_low;  ///< of a StepTimeInterval: filled in where a file is written
+  std::optional<double> days_low;  ///< from a StepTimeInterval; filled in if a file is written
   std::optional<double> days_high;
 };
 
 struct SteadyResult {
   double period_s = 0.0;  ///< from one microbatch to the next
-  double fill_s = 0.0;    ///< paid once, to fill and drain
+  double fill_s = 0.0;    ///< paid once, for filling and draining
   double throughput_samples_per_s = 0.0;
-  std::vector<int> weight_versions;  ///< by pipeline rank
-  std::vector<int> staleness;        ///< updates between a microbatch's weights and those its gradient is applied to
+  std::vector<int> weight_versions;  ///< indexed by pipeline rank
+  std::vector<int> staleness;        ///< updates between a microbatch's weights and those to which its gradient is
+                                     ///< applied
 };
 
-/// Of the step time when passes vary; see sim/variation/step_distribution.hpp.
+/// Distribution of the step time if passes vary; see sim/variation/step_distribution.hpp.
 struct DistributionResult {
   int samples = 0;
   std::uint64_t seed = 0;
@@ -129,46 +130,46 @@ struct DistributionResult {
   double p50_s = 0.0;
   double p95_s = 0.0;
   double p99_s = 0.0;
-  double slowdown = 0.0;  ///< mean_s over the forecast without variation, less 1
+  double slowdown = 0.0;  ///< mean_s over the forecast without variation, minus 1
 };
 
-/// Of a step whose microbatches hold sequences of several lengths; see sim/variation/step_distribution.hpp.
+/// A step whose microbatches hold sequences of different lengths; see sim/variation/step_distribution.hpp.
 struct PackingResult {
-  int sequences = 0;       ///< a step
+  int sequences = 0;       ///< per step
   double filled = 0.0;     ///< tokens over the room of all microbatches
-  double attention = 0.0;  ///< the work of attention over that of full sequences
-  double time_s = 0.0;     ///< of the step, sequences packed as they come
-  double idle = 0.0;       ///< share of the ranks' time without a pass or an optimizer step
-  double equal_s = 0.0;    ///< of the step, were every microbatch's attention the mean
+  double attention = 0.0;  ///< attention work relative to that of full sequences
+  double time_s = 0.0;     ///< of the step, with sequences packed in the given order
+  double idle = 0.0;       ///< fraction of the ranks' time without a pass or an optimizer step
+  double equal_s = 0.0;    ///< of the step, if every microbatch had the mean attention work
   double equal_idle = 0.0;
   double tokens_per_s = 0.0;  ///< without padding
-  /// One sequence a row instead, as many as the batch has, cut to the sequence length: the share of the tokens that are
-  /// no padding where rows are padded to the sequence length, and where to the longest row of their microbatch.
+  /// For comparison, one sequence per row, as many as the batch has, cut to the sequence length: the fraction of tokens
+  /// that are not padding if rows are padded to the sequence length, or to the longest row of their microbatch.
   double padded_filled = 0.0;
   double longest_filled = 0.0;
-  double padded_tokens_per_s = 0.0;  ///< padded to the sequence length, without padding
+  double padded_tokens_per_s = 0.0;  ///< padded to the sequence length; padding does not count
 };
 
-/// A link of the network, or several alike: how full while the step waits for messages on it, and whose messages fill
-/// it.
+/// A link of the network, or several equivalent ones: its utilisation while the step waits for messages on it, and the
+/// axes of these messages.
 struct HotLink {
-  std::string link;  ///< the first of those alike
+  std::string link;  ///< the first of the equivalent links
   int links = 1;
-  double utilisation = 0.0;  ///< of its capacity, at the mean rate of each message
-  ByAxis<double> share;      ///< of what it carries; they sum to 1
+  double utilisation = 0.0;  ///< fraction of its capacity, at the mean rate of each message
+  ByAxis<double> share;      ///< fractions of its traffic; they sum to 1
 };
 
-/// What nccl-tests should print where all groups of an axis run at once, and nothing else.
+/// Expected output of nccl-tests with all groups of an axis running at once, and nothing else.
 struct GroupBandwidth {
   Axis axis = Axis::kData;
   std::string collective;
   int ranks = 1;
   double bytes = 0.0;
-  double alone_busbw_gb_per_s = 0.0;  ///< of one group with the network to itself
+  double alone_busbw_gb_per_s = 0.0;  ///< of one group that has the network to itself
   double busbw_gb_per_s = 0.0;        ///< of the slowest group
 };
 
-/// Step times over seeds of the hash that chooses paths.
+/// Step times over several seeds of the hash that chooses paths.
 struct PathSamples {
   int samples = 0;
   double mean_s = 0.0;
@@ -179,26 +180,27 @@ struct PathSamples {
   double most_s = 0.0;
 };
 
-/// What shared links do to a step; see forecast/wiring.hpp.
+/// Effect of shared links on a step; see forecast/wiring.hpp.
 struct NetworkResult {
-  double without_sharing_s = 0.0;  ///< the step, had every group its links to itself
-  /// What sharing adds to the step, by whose messages it waits for: they sum to time_s less without_sharing_s.
+  double without_sharing_s = 0.0;  ///< step time if every group had its links to itself
+  /// Time that sharing adds to the step, by the axis of the messages it waits for; sums to time_s minus
+  /// without_sharing_s.
   ByAxis<double> contention_s;
-  double waiting_s = 0.0;          ///< of the step: for messages that share made slower
+  double waiting_s = 0.0;          ///< part of the step that waits for messages slowed by sharing
   std::vector<HotLink> hot_links;  ///< fullest first
   std::vector<GroupBandwidth> nccl_tests;
   std::optional<PathSamples> paths;
-  int replica_classes = 1;  ///< of replicas, among which links make no difference
-  int replica = 0;          ///< the one that the timeline shows: of the class that ends last
+  int replica_classes = 1;  ///< number of classes of replicas that the links treat alike
+  int replica = 0;          ///< the replica that the timeline shows, of the class that ends last
 };
 
-/// Weights, to the last one: see count_parameters (model/workload/transformer.hpp).
+/// Exact weight counts: see count_parameters (model/workload/transformer.hpp).
 struct ModelResult {
   std::uint64_t parameters = 0;
-  std::uint64_t active_parameters = 0;  ///< those that a token passes
+  std::uint64_t active_parameters = 0;  ///< those used by a token
 };
 
-/// Of many runs: so many of them are below.
+/// Values below which 5, 50 and 95 % of many runs lie.
 struct Quantiles {
   double p5 = 0.0;
   double p50 = 0.0;
@@ -210,39 +212,39 @@ struct NamedSeconds {
   double seconds = 0.0;
 };
 
-/// What a change to the run's section `failures` makes of it.
+/// Effect of a change to the run's section `failures`.
 struct RunOption {
   std::string change;
   double goodput_p50 = 0.0;
   double days_p50 = 0.0;
-  double days_saved = 0.0;  ///< against the run as it is, drawn as often
+  double days_saved = 0.0;  ///< relative to the unchanged run, with the same number of draws
   std::optional<double> saved_usd;
 };
 
-/// Of a run of months; see sim/run/run.hpp. Losses are means over the runs.
+/// A run of months; see sim/run/run.hpp. Losses are means over the runs.
 struct RunResult {
   int runs = 0;
   int seed = 0;
   double steps = 0.0;
-  Quantiles goodput;  ///< the steps' time without any interruption, over the time on the clock
-  /// Time in which training advances, at whatever pace, over the time on the clock; waits for replacements and restarts
-  /// count in the clock (Effective Training Time Ratio of 2410.21680, with queueing; checkpoints count as lost).
+  Quantiles goodput;  ///< steps' time without any interruption over the elapsed time
+  /// Time in which training progresses, at whatever pace, over the elapsed time; waits for replacements and restarts
+  /// count as elapsed (Effective Training Time Ratio of 2410.21680, with queueing; checkpoints count as lost).
   Quantiles ettr;
   Quantiles days;
   std::optional<Quantiles> cost_usd;  ///< spares included
   double interruptions_per_day = 0.0;
   std::vector<NamedSeconds> lost_by_cause;
   std::vector<NamedSeconds> lost_by_phase;
-  double checkpoint_interval_s = 0.0;  ///< of the level that is saved more often; 0: none is worth it
+  double checkpoint_interval_s = 0.0;  ///< of the level saved more often; 0: none pays off
   double storage_interval_s = 0.0;
   double memory_interval_s = 0.0;
   double checkpoint_gib = 0.0;
   double checkpoint_cost_s = 0.0;    ///< of that level
-  double restore_s = 0.0;            ///< to storage's
+  double restore_s = 0.0;            ///< from storage
   double nodes_in_repair = 0.0;      ///< on average
   int spares_for_95 = 0;             ///< nodes: more are in repair for less than 5 % of the time
-  int spares_worth = 0;              ///< nodes: one more costs more than the waits that it saves
-  double closed_form_goodput = 0.0;  ///< Daly's eq. 20 with all causes as one
+  int spares_worth = 0;              ///< nodes: one more would cost more than the waits it saves
+  double closed_form_goodput = 0.0;  ///< Daly's eq. 20 with all causes combined
   std::vector<RunOption> options;
 };
 
@@ -257,7 +259,7 @@ struct CriticalPathResult {
 
 struct Result {
   IterationResult iteration;
-  std::optional<ModelResult> model;  ///< nothing for a layer profile
+  std::optional<ModelResult> model;  ///< absent for a layer profile
   std::optional<StepTimeInterval> interval;
   Breakdown breakdown;
   CommunicationResult communication;
@@ -271,7 +273,7 @@ struct Result {
   std::optional<NetworkResult> network;
   std::vector<std::string> assumptions;
   std::vector<std::string> warnings;
-  std::optional<CriticalPathResult> critical_path;  ///< where it is asked for
+  std::optional<CriticalPathResult> critical_path;  ///< if requested
 };
 
 }  // namespace flopcast

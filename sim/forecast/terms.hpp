@@ -10,7 +10,7 @@
 
 namespace flopcast {
 
-/// The parts of a step's time. Bubbles appear whole in the breakdown, and by cause in what compares steps.
+/// The parts of a step's time. Bubbles are one part in the breakdown, and are split by cause in comparisons of steps.
 enum class TermId : std::uint8_t {
   kCompute,
   kRecompute,
@@ -28,33 +28,34 @@ enum class TermId : std::uint8_t {
   kDependency,
 };
 
-/// A part of the step's time as every output names, colours and explains it: tables, JSON, pages and comparisons.
+/// A part of the step's time, with the name, colour and explanation used in every output: tables, JSON, pages and
+/// comparisons.
 struct StepTerm {
   TermId id;
   const char* name;
   const char* key;    ///< in "breakdown", or in "bubble.by_cause", of flopcast.result/1
-  const char* color;  ///< Okabe and Ito's; empty: hatched, as what is waiting
+  const char* color;  ///< of the Okabe-Ito palette; empty: hatched, for waiting
   const char* what;   ///< what the time is spent on
-  const char* check;  ///< what to look at where it takes longer than forecast, most likely first; empty: nothing
+  const char* check;  ///< checks if it takes longer than forecast, most likely first; may be empty
   double Breakdown::*spent = nullptr;
-  double BubbleResult::*waited = nullptr;  ///< of the causes of bubbles, instead of `spent`
-  std::optional<Axis> axis = {};           ///< of communication
+  double BubbleResult::*waited = nullptr;  ///< for causes of bubbles, instead of `spent`
+  std::optional<Axis> axis = {};           ///< for communication
 
   double seconds(const Result& result) const {
     return spent != nullptr ? result.breakdown.*spent : result.bubble.*waited;
   }
 };
 
-/// In the order of "breakdown", of which they are the fields; they sum to the step's time.
+/// In the order of "breakdown", whose fields they are; they sum to the step's time.
 const std::array<StepTerm, 10>& breakdown_terms();
 /// In the order of "bubble.by_cause"; they sum to the bubble.
 const std::array<StepTerm, 4>& bubble_terms();
 const StepTerm& step_term(TermId id);
 const StepTerm& communication_term(Axis axis);
-/// Every term once: the breakdown with its bubble by cause, communication along the axes of the model (tp, cp, ep)
-/// before that between stages and replicas. What comparisons list.
+/// Every term once, as listed in comparisons: the breakdown with its bubble by cause; communication along the axes of
+/// the model (tp, cp, ep) precedes that between stages and replicas.
 const std::vector<TermId>& compared_terms();
-/// A step's seconds of the compared terms, in their order; they sum to the step's time.
+/// Seconds of a step spent on each compared term, in order; they sum to the step's time.
 std::vector<double> compared_seconds(const Result& result);
 
 /// A part of the step's time in two layouts.
@@ -82,7 +83,7 @@ struct MemoryTerm {
 const std::array<MemoryTerm, 6>& memory_terms();
 const MemoryTerm& memory_term(double RankMemoryResult::*gib);
 
-/// What a rank holds that is no tensor: RankMemoryResult::shown_gib less total_gib, of which no result has a field.
+/// Memory of a rank outside tensors: RankMemoryResult::shown_gib minus total_gib; no result field holds it.
 inline constexpr MemoryTerm kBeyondTensors = {"beyond tensors: context, buffers, fragmentation", "beyond_gib",
                                               "#8C8C8C", "the CUDA context, communication buffers and fragmentation",
                                               nullptr};

@@ -14,10 +14,10 @@ namespace flopcast {
 namespace {
 
 constexpr double kTicksInSecond = 1e12;
-// What rounding may take from links that are just full.
+// Rounding tolerance for links that are just full.
 constexpr double kCapacitySlack = 1e-9;
 
-// The parent of a node of NCCL's binary tree over 0..count-1, whose root is 0; -1 of the root.
+// Parent of a node in NCCL's binary tree over 0..count-1, whose root is 0; -1 for the root.
 int binary_parent(int node, int count) {
   if (node == 0) return -1;
   int bit = 1;
@@ -54,21 +54,21 @@ class WiringBuilder {
   }
 
  private:
-  // The ranks of a group on one node, by their cards.
+  // The ranks of a group on one node, with their cards.
   struct NodeCards {
     int node = 0;
     int ranks = 0;
     std::vector<int> cards;  // in order
   };
 
-  // One kind of message, all of whose flows may be under way together: the axis, and which boundary, or which of a
+  // A kind of message whose flows may all be in progress together: the axis, and the boundary or the position among a
   // rank's stages.
   using KindOfMessage = std::pair<Axis, std::size_t>;
 
   struct Channel {
     KindOfMessage kind;
     std::size_t at = 0;         // stage, boundary or rank, and direction
-    std::vector<int> replicas;  // that take part
+    std::vector<int> replicas;  // replicas that take part
     std::vector<LinkUse> uses;
   };
 
@@ -84,7 +84,7 @@ class WiringBuilder {
     return (rank - first) * fabric_.cards_per_node() / devices;
   }
 
-  // By node in order of the ranks.
+  // Grouped by node, in order of the ranks.
   const std::vector<NodeCards>& nodes_of(const std::vector<int>& ranks) {
     group_.clear();
     for (const int rank : ranks) {
@@ -121,7 +121,7 @@ class WiringBuilder {
       for (const std::uint32_t link : way_) add_weight(link, rate / pairs_);
     }
   }
-  // From each of a node's cards to its like on another node, in equal parts.
+  // From each of a node's cards to its counterpart on another node, in equal parts.
   void add_edge(const NodeCards& from, const NodeCards& to, double rate) {
     const std::size_t lanes = std::max(from.cards.size(), to.cards.size());
     for (std::size_t lane = 0; lane < lanes; ++lane) {
@@ -138,7 +138,7 @@ class WiringBuilder {
     }
   }
 
-  // `rate` of the whole buffer, of which each tree carries a half each way.
+  // `rate` is that of the whole buffer; each tree carries half of it in each direction.
   void add_trees(const std::vector<int>& ranks, double rate) {
     const std::vector<NodeCards>& nodes = nodes_of(ranks);
     const int count = static_cast<int>(nodes.size());
@@ -151,7 +151,7 @@ class WiringBuilder {
     };
     for (int node = 0; node < count; ++node) {
       if (const int parent = binary_parent(node, count); parent >= 0) edge(node, parent);
-      // The other tree: mirrored among an even number, shifted by one among an odd one.
+      // The other tree: mirrored if the number of nodes is even, shifted by one if it is odd.
       const bool even = count % 2 == 0;
       const int own = even ? count - 1 - node : (node - 1 + count) % count;
       const int parent = binary_parent(own, count);
@@ -179,7 +179,7 @@ class WiringBuilder {
     }
   }
 
-  // Each rank sends rate / (n - 1) to each other.
+  // Each rank sends rate / (n - 1) to each other rank.
   void add_all_pairs(const std::vector<int>& ranks, double rate) {
     const std::vector<NodeCards>& nodes = nodes_of(ranks);
     if (nodes.size() < 2) return;
@@ -211,7 +211,7 @@ class WiringBuilder {
     channels_.push_back(std::move(channel));
   }
 
-  // Which of its rank's stages each stage is.
+  // Position of each stage among its rank's stages.
   void count_chunks() {
     std::vector<std::size_t> seen(wiring_.rank_count_, 0);
     for (const int rank : step_.stages.rank_of_stage) chunk_.push_back(seen[static_cast<std::size_t>(rank)]++);
@@ -296,8 +296,8 @@ class WiringBuilder {
     }
   }
 
-  // Groups of ep ranks, every etp-th of the space of tensor, context and data ranks; those that share replicas travel
-  // as one.
+  // Groups of ep ranks, every etp-th in the space of tensor, context and data ranks; groups that share replicas form
+  // one flow.
   void add_experts(std::size_t stage, int rank, double rate) {
     const int etp = layout_.expert_tensor_ranks();
     const int group = etp * layout_.ep;
@@ -368,7 +368,8 @@ class WiringBuilder {
     }
   }
 
-  // By link what the flows of one kind ask for at their prices, at most, and all flows together.
+  // Capacity of each link, and in `asked` the total demand of all flows. A card carries at least the demand of one kind
+  // of flow at its price.
   std::vector<double> capacities(std::vector<double>& asked) const {
     std::map<KindOfMessage, std::vector<std::size_t>> by_kind;
     for (std::size_t index = 0; index < channels_.size(); ++index) by_kind[channels_[index].kind].push_back(index);
@@ -410,8 +411,8 @@ class WiringBuilder {
       kept[link] = program.add_link(capacity[link]);
       link_of.push_back(link);
     }
-    // Replicas first, each waiting for its messages; then messages, each waiting for its replicas. Their bytes only
-    // tell what is what.
+    // Replicas first, each waiting for its messages; then messages, each waiting for its replicas. Their bytes serve
+    // only to distinguish them.
     const auto replicas = static_cast<FlowId>(layout_.dp);
     std::vector<std::vector<FlowId>> channels_of(replicas);
     for (std::size_t index = 0; index < channels_.size(); ++index) {
@@ -486,7 +487,7 @@ class WiringBuilder {
   }
 
   static constexpr std::size_t kFlush = 999'999;
-  static constexpr std::uint64_t kSalt = 64;  // above the queue pairs
+  static constexpr std::uint64_t kSalt = 64;  // above the number of queue pairs
 
   const PreparedStep& step_;
   const Job& job_;
@@ -495,7 +496,7 @@ class WiringBuilder {
   const NetworkFabric& fabric_;
   RankGrid grid_;
   Wiring& wiring_;
-  std::vector<double> weight_;  // by link, of the channel at hand
+  std::vector<double> weight_;  // indexed by link, for the current channel
   std::vector<std::uint32_t> touched_;
   std::vector<std::uint32_t> way_;
   std::vector<NodeCards> group_;

@@ -68,7 +68,7 @@ struct RankMetrics {
   Ticks first_start = 0;  ///< of actions and sends, not of the flush
   Ticks last_end = 0;
   int peak_in_flight = 0;  ///< chunks whose activations are held: one more at F, one fewer at B or W, in order of
-                           ///< execution
+                           ///< chunks whose activations are held: +1 at F, -1 at B or W, in order of execution
   std::array<Ticks, kSpanKindCount>
       time_by_kind{};  ///< indexed by SpanKind, whether overlapped or not; a pair's time counts for its first half
 
