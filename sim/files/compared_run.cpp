@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kKeptAs = "comparison";  // in the measurement of a run
+constexpr const char* kKeptAs = "comparison";  // key in the measurement of a run
 
 template <class ValueOf>
 RunTerm run_term(const RunComparison& run, const char* name, const char* key, const char* unit, ValueOf value_of) {
@@ -76,7 +76,7 @@ std::vector<RunTerm> run_terms(const RunComparison& run) {
     terms.push_back(run_term(run, name, key, unit, [value_of](const RunView& view) { return value_of(view.result); }));
   };
   add("step time", "time_s", "s", [](const Result& result) { return result.iteration.time_s; });
-  // Where nothing is flushed, updates come between the actions, and a forecast spreads them over the backward passes.
+  // Without a flush, updates come between the actions, and a forecast spreads them over the backward passes.
   const bool asynchronous = run.job.step.program.asynchronous;
   add(asynchronous ? "compute and updates, mean of ranks" : "compute, mean of ranks", "compute_s", "s",
       [asynchronous](const Result& result) {
@@ -113,14 +113,14 @@ Json held_json(const std::vector<HeldBytes>& held) {
 std::vector<HeldBytes> read_held(const Json& stages, const std::string& field, const std::string& file) {
   std::vector<HeldBytes> held;
   const auto fail = [&](const std::string& problem) {
-    throw ConfigError({field, problem, file, "expected what `flopcast run --format json` writes"});
+    throw ConfigError({field, problem, file, "expected the output of `flopcast run --format json`"});
   };
-  if (!stages.is_array()) fail("is no list");
+  if (!stages.is_array()) fail("is not a list");
   for (const Json& stage : stages) {
     held.emplace_back();
     for (const auto& [key, bytes] : kHeldBytes) {
       if (!stage.is_object() || !stage.contains(key) || !stage.at(key).is_number()) {
-        fail(fmt::format("a stage tells no {}", key));
+        fail(fmt::format("a stage has no {}", key));
       }
       held.back().*bytes = stage.at(key).get<double>();
     }
@@ -132,7 +132,8 @@ void check_stages(const Timeline& timeline, const std::vector<HeldBytes>& held, 
   for (const std::vector<Span>& spans : timeline.ranks) {
     for (const Span& span : spans) {
       if (!is_action(span.kind) || span.action.stage < held.size()) continue;
-      throw ConfigError({field, fmt::format("tells nothing of stage {}", span.action.stage), file, "give every stage"});
+      throw ConfigError(
+          {field, fmt::format("has no entry for stage {}", span.action.stage), file, "give an entry for every stage"});
     }
   }
 }
@@ -150,7 +151,7 @@ const char* times_name(TimesFrom from) {
 
 constexpr const char* kTold[] = {"backend", "times", "warnings", "error", "repetitions"};
 
-// What is said of the run itself, and whether it was on GPUs.
+// Facts about the run itself, and whether it was on GPUs.
 OrderedJsonValue told_by(const Json& run) {
   Json told = Json::object();
   for (const char* key : kTold) {
@@ -204,7 +205,8 @@ Json run_json(const RunComparison& run) {
 SavedRun::Side read_side(const Json& run, const std::string& side, const std::string& file) {
   const auto result = run.find(side);
   if (result == run.end() || !is_called(*result, kResultName)) {
-    throw ConfigError({side, "is no flopcast.result/1", file, "expected what `flopcast run --format json` writes"});
+    throw ConfigError(
+        {side, "is not a flopcast.result/1", file, "expected the output of `flopcast run --format json`"});
   }
   SavedRun::Side read;
   const Json timelines = run.value("timelines", Json::object());
@@ -227,7 +229,7 @@ std::vector<std::string> disturbance_texts(const RunComparison& run) {
     texts.push_back(fmt::format("the run was disturbed: in {} of {} repetitions the actions took up to {:.2f} times {}",
                                 found.steps, found.stretch.size(),
                                 *std::max_element(found.stretch.begin(), found.stretch.end()),
-                                run.slept ? "what they should sleep" : "their CPU time"));
+                                run.slept ? "their intended sleep" : "their CPU time"));
   }
   if (found.others_share > kBusyMachine) {
     texts.push_back(
@@ -235,8 +237,8 @@ std::vector<std::string> disturbance_texts(const RunComparison& run) {
   }
   if (run.calibrations && !run.calibrations->agrees()) {
     texts.push_back(
-        fmt::format("the calibrations before and after the run disagree by {:.1f} % (tolerance {:.1f} %): the "
-                    "machine changed its speed, and the forecast's errors say nothing; run again",
+        fmt::format("the calibrations before and after the run differ by {:.1f} % (tolerance {:.1f} %): the "
+                    "machine's speed changed, so the forecast's errors are meaningless; run again",
                     100.0 * run.calibrations->difference(), 100.0 * CalibrationPair::kTolerance));
   }
   return texts;
@@ -257,7 +259,7 @@ SavedRun read_run(const Json& json, const std::string& file) {
     return json.contains(key) && json.at(key).is_string() ? json.at(key).get<std::string>() : std::string();
   };
   if (json.contains("timelines") && !json.at("timelines").is_object()) {
-    throw ConfigError({"timelines", "is no object", file, "give forecast and measured"});
+    throw ConfigError({"timelines", "is not an object", file, "give an object with forecast and measured"});
   }
   SavedRun run;
   run.backend = text_of("backend");
@@ -284,13 +286,14 @@ std::string with_comparison(const std::string& measurement, const RunComparison&
 
 const Json& run_kept_in(const Json& measurement, const std::string& file) {
   if (!measurement.contains(kKeptAs)) {
-    throw ConfigError({kKeptAs, "is missing", file,
-                       "a report shows the file of a `flopcast run -o` that ended well; of other measurements it shows "
-                       "nothing"});
+    throw ConfigError(
+        {kKeptAs, "is missing", file,
+         "a report needs the file of a `flopcast run -o` that ended successfully; other measurements have nothing to "
+         "show"});
   }
   const Json& comparison = measurement.at(kKeptAs);
   if (!is_called(comparison, kRunName)) {
-    throw ConfigError({kKeptAs, "is no flopcast.run/1", file, "expected what `flopcast run -o` writes"});
+    throw ConfigError({kKeptAs, "is not a flopcast.run/1", file, "expected the output of `flopcast run -o`"});
   }
   return comparison;
 }
@@ -304,7 +307,8 @@ RunLosses read_run_losses(std::string_view text, const std::string& file) {
     }
     return read;
   } catch (const nlohmann::json::exception&) {
-    throw ConfigError({"--beside", "this is no measurement of a run", file, "a file that flopcast run -o wrote"});
+    throw ConfigError(
+        {"--beside", "this is not a measurement of a run", file, "give a file written by flopcast run -o"});
   }
 }
 

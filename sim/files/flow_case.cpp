@@ -16,18 +16,18 @@ namespace flopcast {
 
 namespace {
 
-// An element of a list, which is an object.
+// A list that is a member of an object.
 const nlohmann::json& list_of(JsonReader& reader, std::string_view key, const char* help) {
   const nlohmann::json* const list = reader.find(key);
   if (list == nullptr) reader.fail_missing(key, help);
-  if (!list->is_array()) reader.fail(key, "is no list", help);
+  if (!list->is_array()) reader.fail(key, "is not a list", help);
   return *list;
 }
 
 double positive(JsonReader& reader, std::string_view key, const char* unit) {
   const std::optional<double> value = reader.amount(key);
   if (!value) reader.fail_missing(key, fmt::format("{}, above 0", unit));
-  if (!(*value > 0)) reader.fail(key, "is 0", fmt::format("{}, above 0", unit));
+  if (!(*value > 0)) reader.fail(key, "must be above 0", fmt::format("{}, above 0", unit));
   return *value;
 }
 
@@ -35,14 +35,14 @@ std::vector<double> weights_of(JsonReader& flow, std::size_t links) {
   const nlohmann::json* const list = flow.find("weights");
   if (list == nullptr) return std::vector<double>(links, 1.0);
   const char* const help = "a number above 0 for each of the flow's links";
-  if (!list->is_array()) flow.fail("weights", "is no list", help);
+  if (!list->is_array()) flow.fail("weights", "is not a list", help);
   if (list->size() != links) {
-    flow.fail("weights", fmt::format("{} weights for {} links", list->size(), links), help);
+    flow.fail("weights", fmt::format("{} weights are given for {} links", list->size(), links), help);
   }
   std::vector<double> weights;
   for (const nlohmann::json& weight : *list) {
     if (!weight.is_number() || !(weight.get<double>() > 0) || weight.get<double>() > 1e15) {
-      flow.fail("weights", fmt::format("{} is no weight", shown_value(weight)), help);
+      flow.fail("weights", fmt::format("{} is not a valid weight", shown_value(weight)), help);
     }
     weights.push_back(weight.get<double>());
   }
@@ -54,7 +54,7 @@ std::string name_of_flow(JsonReader& flow) {
     const nlohmann::json* const value = flow.find(key);
     if (value == nullptr) return "";
     if (!value->is_number_integer() && !value->is_string()) {
-      flow.fail(key, fmt::format("{} is no host", shown_value(*value)), "a number or a name");
+      flow.fail(key, fmt::format("{} is not a host", shown_value(*value)), "a number or a name");
     }
     return value->is_string() ? value->get<std::string>() : value->dump();
   };
@@ -120,7 +120,8 @@ Fabric fat_tree_of(JsonReader& shape) {
   const std::vector<int> down = counts_of(shape, "down");
   const std::vector<int> up = counts_of(shape, "up");
   if (down.size() != up.size())
-    shape.fail("up", fmt::format("{} numbers for {} levels", up.size(), down.size()), "one for each of \"down\"");
+    shape.fail("up", fmt::format("{} numbers are given for {} levels", up.size(), down.size()),
+               "one for each level of \"down\"");
   refuse_crowds(shape, "down", down);
   std::vector<int> links = down;
   links.insert(links.end(), up.begin(), up.end());
@@ -150,7 +151,7 @@ Fabric dragonfly_of(JsonReader& shape) {
   if (dragonfly.groups > 1 && dragonfly.chassis * dragonfly.routers < dragonfly.groups) {
     shape.fail("groups",
                fmt::format("{} groups of {} routers", dragonfly.groups, dragonfly.chassis * dragonfly.routers),
-               "at least as many routers a group as there are groups: each has the link to one of them");
+               "use at least as many routers per group as groups: each router has the link to one group");
   }
   const BytesPerSecond link = bandwidth_of(shape, "bandwidth");
   dragonfly.node_bandwidth = link;
@@ -187,7 +188,7 @@ Fabric fabric_of(JsonReader& shape) {
   struct Kind {
     const char* name;
     Fabric (*read)(JsonReader&);
-    const char* routing;  // the one it has; null where it reads more than one
+    const char* routing;  // the only routing; null if there are several
   };
   static constexpr Kind kKinds[] = {{"star", star_of, "switch"},
                                     {"leaf-spine", leaf_spine_of, nullptr},
@@ -204,10 +205,10 @@ Fabric fabric_of(JsonReader& shape) {
   Fabric fabric = kind.read(shape);
   if (kind.routing != nullptr) shape.choice("routing", {std::string(kind.routing)});
   degrade(shape, fabric);
-  // What follows from the rest may be told, too.
+  // Derived values may be given, too.
   const std::optional<int> hosts = shape.whole("hosts_total", 0);
   if (hosts && *hosts != fabric.hosts) {
-    shape.fail("hosts_total", fmt::format("{} hosts", *hosts), fmt::format("the topology has {}", fabric.hosts));
+    shape.fail("hosts_total", fmt::format("{} hosts", *hosts), fmt::format("the topology has {} hosts", fabric.hosts));
   }
   shape.refuse_unknown_keys();
   return fabric;
@@ -228,12 +229,12 @@ std::vector<int> routed(JsonReader& flow, const Fabric& fabric, std::size_t numb
 void read_flow(JsonReader& flow, std::size_t flows, const std::optional<Fabric>& fabric, FlowCase& result) {
   const std::size_t links = result.links.size();
   const std::optional<double> bytes = flow.amount("bytes");
-  if (!bytes) flow.fail_missing("bytes", "how much it moves, 0 or more");
+  if (!bytes) flow.fail_missing("bytes", "the number of bytes to send, 0 or more");
   const double start = flow.amount("start").value_or(0.0);
   const double cap = flow.has("rate") ? positive(flow, "rate", "bytes per second") : FlowProgram::kNoCap;
   const int last_link = static_cast<int>(links) - 1;
   if ((links == 0 || fabric) && flow.has("links") && !flow.find("links")->empty()) {
-    flow.fail("links", "the case has no links", "leave it out: a topology has routes of its own");
+    flow.fail("links", "the case has no links", "remove it: a topology has its own routes");
   }
   const std::vector<int> route = fabric       ? routed(flow, *fabric, result.program.flows())
                                  : links == 0 ? std::vector<int>()
@@ -271,7 +272,7 @@ void refuse_circles(const FlowCase& result, const Origins& origins) {
   const auto stuck = std::find(comes.begin(), comes.end(), false) - comes.begin();
   const std::string field = fmt::format("flows[{}].after", stuck);
   throw ConfigError({field, "waits for itself, or for flows that wait for each other", origins.where(field),
-                     "\"after\" lists flows that end without this one"});
+                     "\"after\" must list flows that end independently of this one"});
 }
 
 }  // namespace

@@ -8,25 +8,25 @@
 
 namespace flopcast {
 
-/// Flows on links as a file tells them, for `flopcast network flows`:
+/// Flows on links as described by a file, for `flopcast network flows`:
 ///   links  [{name, bandwidth}], bytes per second
-///   flows  [{src, dst, bytes, start, links, rate?, after?, weights?}]: `links` by their place in the list, in the
-///   order
-///          of the route; `rate` the flow's own cap; `after` the flows whose latest end starts it, in place of `start`;
-///          `weights` how often it uses each of its links (a coupled flow)
-/// What else a case tells of itself (name, pattern, topology, ranks, kind, its expected finish) changes nothing.
-/// A case without `links` has a `topology` instead, whose routes its flows take from `src` to `dst`:
+///   flows  [{src, dst, bytes, start, links, rate?, after?, weights?}]: `links` are positions in the list, in order of
+///   the
+///          route; `rate` is the flow's own cap; `after` lists the flows whose latest end starts it, instead of
+///          `start`; `weights` are how often it uses each of its links (a coupled flow)
+/// Other properties of a case (name, pattern, topology, ranks, kind, its expected finish) have no effect. A case
+/// without `links` has a `topology` instead, whose routes its flows take from `src` to `dst`:
 ///   star        hosts bandwidth [down_bandwidth]
 ///   leaf-spine  leaves hosts_per_leaf spines bandwidth uplink_bandwidth [routing dst|hash] [seed]
 ///   three-level pods leaves_per_pod hosts_per_leaf bandwidth leaf_uplink pod_uplink
 ///   fat-tree    down[] up[] bandwidth, a number for each level      torus  dims[] bandwidth
 ///   dragonfly   groups chassis routers nodes bandwidth [green_links black_links blue_links]
 ///   rail        nodes gpus_per_node nodes_per_segment spines pxn nvlink nic uplink_bandwidth
-/// and `degraded`, {link: bandwidth}. model/hardware/fabric.hpp says what each is.
+/// and `degraded`, {link: bandwidth}. model/hardware/fabric.hpp describes each topology.
 struct FlowCase {
-  std::string name;  ///< the file's when it tells none
+  std::string name;  ///< the file's name if it has none
   std::vector<std::string> links;
-  std::vector<std::string> flows;  ///< "0 -> 3", or what kind of exchange it is
+  std::vector<std::string> flows;  ///< "0 -> 3", or the kind of exchange
   FlowProgram program;
 };
 

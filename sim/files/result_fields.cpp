@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A number of 0 or more in a saved result. Readers check that it is a number, and no more.
+/// A nonnegative number in a saved result. Readers only check that it is a number.
 template <auto Member>
 Entry<OwnerOf<Member>> figure(std::string_view key, std::string_view help = "") {
   return number<Member>(key, help).at_least(0.0);
@@ -23,7 +23,7 @@ auto member_of_term(const FieldInfo& field) {
   return std::find_if(terms.begin(), terms.end(), [&](const auto& term) { return term.key == field.key; })->*Member;
 }
 
-/// A number for each of the terms, under its key and with its explanation; `Member` says where the owner keeps it.
+/// A number for each of the terms, with its key and explanation; `Member` is the owner's member that holds it.
 template <auto Terms, auto Member>
 auto term_fields(unsigned needed_by, double smallest) {
   using Owner = typename MemberTraits<ValueOf<Member>>::Owner;
@@ -42,7 +42,7 @@ auto term_fields(unsigned needed_by, double smallest) {
   return fields;
 }
 
-/// Seconds under their names, which are not known beforehand.
+/// Seconds by name, for names that are not known in advance.
 template <auto Member>
 Entry<OwnerOf<Member>> named_seconds(std::string_view key) {
   using Owner = OwnerOf<Member>;
@@ -58,7 +58,7 @@ const Fields<ModelResult>& model_fields_of_result() {
   using M = ModelResult;
   static const Fields<M> table = {
       answer<&M::parameters>("parameters"),
-      answer<&M::active_parameters>("active_parameters", "those that a token passes"),
+      answer<&M::active_parameters>("active_parameters", "those used by a token"),
   };
   return table;
 }
@@ -72,8 +72,8 @@ const Fields<IterationResult>& iteration_fields() {
       figure<&I::samples_per_s>("samples_per_s"),
       figure<&I::model_tflops_per_gpu>("model_tflops_per_gpu"),
       figure<&I::hardware_tflops_per_gpu>("hardware_tflops_per_gpu"),
-      figure<&I::mfu>("mfu", "model FLOPs, attention in full, over the device's peak").needed_by(kPage | kComparison),
-      figure<&I::mfu_causal>("mfu_causal", "the same with causal attention by half").later(),
+      figure<&I::mfu>("mfu", "model FLOPs, with full attention, over the device's peak").needed_by(kPage | kComparison),
+      figure<&I::mfu_causal>("mfu_causal", "the same with half of the FLOPs of causal attention").later(),
       figure<&I::hfu>("hfu", "recomputed FLOPs included"),
   };
   return table;
@@ -90,17 +90,17 @@ const Fields<Breakdown>& breakdown_fields() {
 
 const Fields<AxisCommunication>& axis_fields() {
   using A = AxisCommunication;
-  static const Fields<A> table = {figure<&A::total_s>("total_s", "under way, hidden or not; mean over pipeline ranks"),
-                                  figure<&A::exposed_s>("exposed_s", "the device waits for it"),
-                                  figure<&A::bytes_sent_per_rank>("bytes_sent_per_rank"),
-                                  figure<&A::messages>("messages")};
+  static const Fields<A> table = {
+      figure<&A::total_s>("total_s", "in progress, hidden or not; mean over pipeline ranks"),
+      figure<&A::exposed_s>("exposed_s", "the device waits for it"),
+      figure<&A::bytes_sent_per_rank>("bytes_sent_per_rank"), figure<&A::messages>("messages")};
   return table;
 }
 
 const Fields<CommunicationResult>& communication_fields() {
   using C = CommunicationResult;
   static const Fields<C> table = [] {
-    Fields<C> fields = {figure<&C::fraction>("fraction", "of time_s; above 1 when axes overlap"),
+    Fields<C> fields = {figure<&C::fraction>("fraction", "of time_s; above 1 if axes overlap"),
                         figure<&C::exposed_fraction>("exposed_fraction").needed_by(kPage | kComparison)};
     const auto write = [](const FieldInfo& field, const C& communication) -> OrderedJsonValue {
       return write_fields(axis_fields(), communication[*parse<Axis>(field.key)]);
@@ -121,9 +121,9 @@ const Fields<BubbleResult>& cause_fields() {
 const Fields<BubbleResult>& bubble_fields() {
   using B = BubbleResult;
   static const Fields<B> table = {
-      figure<&B::fraction>("fraction", "waiting that is no communication, over ranks and time_s")
+      figure<&B::fraction>("fraction", "waiting other than communication, over ranks and time_s")
           .needed_by(kPage | kComparison),
-      number<&B::ratio>("ratio", "time_s over the busiest rank's work, less 1"),
+      number<&B::ratio>("ratio", "time_s over the busiest rank's work, minus 1"),
       figure<&B::span_s>("span_s", "the longest time from a rank's first start to its last end"),
       level<cause_fields>("by_cause").needed_by(kComparison),
       answer<&B::per_pipeline_rank>("per_pipeline_rank", "each rank's bubble over time_s")};
@@ -134,12 +134,13 @@ const Fields<RankMemoryResult>& rank_memory_fields() {
   using R = RankMemoryResult;
   static const Fields<R> table = [] {
     Fields<R> fields = term_fields<&memory_terms, &MemoryTerm::gib>(kPage, 0.0);
-    fields.insert(fields.end(),
-                  {figure<&R::total_gib>("total_gib").needed_by(kPage),
-                   figure<&R::reserved_gib>("reserved_gib", "by the framework's allocator").later(),
-                   figure<&R::shown_gib>("shown_gib", "as nvidia-smi shows it").later(),
-                   figure<&R::capacity_gib>("capacity_gib", "of the smallest device among its ranks").later(),
-                   answer<&R::peak_in_flight>("peak_in_flight", "activations of one stage and microbatch each")});
+    fields.insert(
+        fields.end(),
+        {figure<&R::total_gib>("total_gib").needed_by(kPage),
+         figure<&R::reserved_gib>("reserved_gib", "by the framework's allocator").later(),
+         figure<&R::shown_gib>("shown_gib", "as in nvidia-smi").later(),
+         figure<&R::capacity_gib>("capacity_gib", "of the smallest device among its ranks").later(),
+         answer<&R::peak_in_flight>("peak_in_flight", "number of activations, each of one stage and microbatch")});
     return fields;
   }();
   return table;
@@ -171,7 +172,7 @@ const Fields<TrainingResult>& training_fields_of_result() {
   return table;
 }
 
-// The days of the step time's interval.
+// Adds the days that correspond to the step time's interval.
 OrderedJsonValue write_training(const FieldInfo&, const Result& result) {
   if (!result.training) return nullptr;
   TrainingResult training = *result.training;
@@ -187,11 +188,10 @@ const Fields<SteadyResult>& steady_fields() {
   using S = SteadyResult;
   static const Fields<S> table = {
       figure<&S::period_s>("period_s", "from one microbatch to the next"),
-      number<&S::fill_s>("fill_s", "paid once, to fill and drain"),
+      number<&S::fill_s>("fill_s", "paid once, for filling and draining"),
       figure<&S::throughput_samples_per_s>("throughput_samples_per_s"),
       answer<&S::weight_versions>("weight_versions", "by pipeline rank"),
-      answer<&S::staleness>("staleness",
-                            "updates between a microbatch's weights and those its gradient is applied to")};
+      answer<&S::staleness>("staleness", "updates from a microbatch's weights to those updated by its gradient")};
   return table;
 }
 
@@ -207,7 +207,7 @@ const Fields<DistributionResult>& distribution_fields() {
                                   figure<&D::p50_s>("p50_s"),
                                   figure<&D::p95_s>("p95_s"),
                                   figure<&D::p99_s>("p99_s"),
-                                  number<&D::slowdown>("slowdown", "mean_s over iteration.time_s, less 1.")};
+                                  number<&D::slowdown>("slowdown", "mean_s over iteration.time_s, minus 1.")};
   return table;
 }
 
@@ -219,9 +219,10 @@ const Fields<Quantiles>& quantile_fields() {
 
 const Fields<RunOption>& option_fields() {
   using O = RunOption;
-  static const Fields<O> table = {
-      answer<&O::change>("change"), figure<&O::goodput_p50>("goodput_p50"), figure<&O::days_p50>("days_p50"),
-      number<&O::days_saved>("days_saved", "Against the run as it is."), number<&O::saved_usd>("saved_usd").later()};
+  static const Fields<O> table = {answer<&O::change>("change"), figure<&O::goodput_p50>("goodput_p50"),
+                                  figure<&O::days_p50>("days_p50"),
+                                  number<&O::days_saved>("days_saved", "Relative to the unchanged run."),
+                                  number<&O::saved_usd>("saved_usd").later()};
   return table;
 }
 
@@ -240,31 +241,32 @@ const Fields<RunResult>& run_fields() {
       figure<&R::interruptions_per_day>("interruptions_per_day"),
       figure<&R::checkpoint_interval_s>(
           "checkpoint_interval_s",
-          "Training between two checkpoints of the kind that is taken more often; 0: none is worth it."),
+          "Training between two checkpoints of the kind that is taken more often; 0: none pays off."),
       figure<&R::storage_interval_s>("storage_interval_s"),
-      figure<&R::memory_interval_s>("memory_interval_s", "Of copies in the memory of peers; 0: none."),
+      figure<&R::memory_interval_s>("memory_interval_s",
+                                    "Training between two copies in the memory of peers; 0: none."),
       figure<&R::checkpoint_gib>("checkpoint_gib"),
-      figure<&R::checkpoint_cost_s>("checkpoint_cost_s", "The run stands still for each."),
-      figure<&R::restore_s>("restore_s", "From a replacement at hand to the next step, from storage."),
+      figure<&R::checkpoint_cost_s>("checkpoint_cost_s", "Time that the run is stopped for each."),
+      figure<&R::restore_s>("restore_s", "From the availability of a replacement to the next step, from storage."),
       figure<&R::nodes_in_repair>("nodes_in_repair", "On average."),
       answer<&R::spares_for_95>("spares_for_95", "Nodes; more are in repair for less than 5 % of the time."),
-      answer<&R::spares_worth>("spares_worth", "Nodes; one more costs more than the waits that it saves."),
-      figure<&R::closed_form_goodput>("closed_form_goodput", "Daly 2006, eq. 20, all causes as one."),
+      answer<&R::spares_worth>("spares_worth", "Nodes; one more would cost more than the waits it saves."),
+      figure<&R::closed_form_goodput>("closed_form_goodput", "Daly 2006, eq. 20, with all causes combined."),
       own_part<&R::goodput, quantile_fields>("goodput"),
       own_part<&R::ettr, quantile_fields>("ettr"),
       own_part<&R::days, quantile_fields>("days"),
       own_part<&R::cost_usd, quantile_fields>("cost_usd").later(),
-      level<lost_fields>("lost_s", "Seconds of a run, means over the runs; both parts have the same sum."),
+      level<lost_fields>("lost_s", "Seconds per run, means over the runs; both parts have the same sum."),
       own_parts<&R::options, option_fields>("options").always()};
   return table;
 }
 
 const Fields<HotLink>& hot_link_fields() {
   using H = HotLink;
-  static const Fields<H> table = {answer<&H::link>("link", "The first of those alike."),
-                                  answer<&H::links>("links", "How many are alike.").at_least(1.0),
+  static const Fields<H> table = {answer<&H::link>("link", "The first of the equivalent links."),
+                                  answer<&H::links>("links", "Number of equivalent links.").at_least(1.0),
                                   figure<&H::utilisation>("utilisation", "While the step waits for messages on it."),
-                                  own_part<&H::share, by_axis_fields>("share", "Of what the link carries.")};
+                                  own_part<&H::share, by_axis_fields>("share", "Fractions of the link's traffic.")};
   return table;
 }
 
@@ -294,16 +296,17 @@ const Fields<PathSamples>& path_fields() {
 const Fields<NetworkResult>& network_fields_of_result() {
   using N = NetworkResult;
   static const Fields<N> table = {
-      own_part<&N::contention_s, by_axis_fields>("contention_s",
-                                                 "What sharing adds to the step, by whose messages it waits for."),
+      own_part<&N::contention_s, by_axis_fields>(
+          "contention_s", "Time that sharing adds to the step, by the axis of the messages it waits for."),
       own_parts<&N::hot_links, hot_link_fields>("hot_links").always(),
-      figure<&N::without_sharing_s>("without_sharing_s", "The step, had every group its links alone."),
-      figure<&N::waiting_s>("waiting_s", "Of the step: for messages that others make slower."),
-      answer<&N::replica_classes>("replica_classes", "Of replicas, which links tell apart.").at_least(1.0),
-      answer<&N::replica>("replica", "That the timeline shows: one that ends last."),
-      own_part<&N::paths, path_fields>("paths", "The step over seeds of hashed paths (--path-samples).").later(),
+      figure<&N::without_sharing_s>("without_sharing_s", "Step time if every group had its links to itself."),
+      figure<&N::waiting_s>("waiting_s", "Part of the step spent waiting for messages that others slow down."),
+      answer<&N::replica_classes>("replica_classes", "Number of classes of replicas that the links treat alike.")
+          .at_least(1.0),
+      answer<&N::replica>("replica", "The replica that the timeline shows: one that ends last."),
+      own_part<&N::paths, path_fields>("paths", "Step times over seeds of hashed paths (--path-samples).").later(),
       own_parts<&N::nccl_tests, bandwidth_fields>(
-          "nccl_tests", "What nccl-tests should print where all groups of an axis run at once.")
+          "nccl_tests", "Expected output of nccl-tests with all groups of an axis running at once.")
           .always()};
   return table;
 }
@@ -336,7 +339,7 @@ OrderedJsonValue write_over_time(const FieldInfo&, const MemoryFile& file) {
   return Json(*file.over_time);
 }
 
-// The beginning of a file's schema, its name and the job that it answers, and what its table says.
+// The start of a file's schema (its name and the job that it answers), followed by the fields of its table.
 Json file_schema(const char* name, const char* what, const FieldInfos& fields) {
   const Json rest = file_schema_of(fields);
   Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
@@ -377,15 +380,16 @@ const Fields<PackingResult>& packing_fields() {
   static const Fields<P> table = {
       answer<&P::sequences>("sequences").at_least(1.0),
       figure<&P::filled>("filled"),
-      figure<&P::attention>("attention", "Its work over that of full sequences."),
+      figure<&P::attention>("attention", "Its work relative to that of full sequences."),
       figure<&P::time_s>("time_s"),
       number<&P::idle>("idle"),
-      figure<&P::equal_s>("equal_s", "Were every microbatch's attention the mean."),
+      figure<&P::equal_s>("equal_s", "Step time if every microbatch had the mean attention work."),
       number<&P::equal_idle>("equal_idle"),
       figure<&P::tokens_per_s>("tokens_per_s", "Without padding."),
-      figure<&P::padded_filled>("padded_filled", "One sequence a row, padded to the sequence length."),
+      figure<&P::padded_filled>("padded_filled", "One sequence per row, padded to the sequence length."),
       figure<&P::longest_filled>("longest_filled", "Padded to the longest row of its microbatch."),
-      figure<&P::padded_tokens_per_s>("padded_tokens_per_s", "Padded to the sequence length, without padding.")};
+      figure<&P::padded_tokens_per_s>("padded_tokens_per_s",
+                                      "With rows padded to the sequence length; padding does not count.")};
   return table;
 }
 
@@ -395,9 +399,8 @@ const Fields<MemoryResult>& memory_fields() {
       figure<&M::capacity_gib>("capacity_gib", "of the smallest device").needed_by(kPage),
       figure<&M::peak_gib>("peak_gib").needed_by(kPage | kComparison),
       figure<&M::reserved_gib>("reserved_gib", "by the framework's allocator, its fragmentation included").later(),
-      figure<&M::shown_gib>("shown_gib", "as nvidia-smi shows it: the tensors and what the stack holds beyond them")
-          .later(),
-      answer<&M::fits>("fits", "all that nvidia-smi shows, on every rank"),
+      figure<&M::shown_gib>("shown_gib", "as in nvidia-smi: the tensors and the stack's memory beyond them").later(),
+      answer<&M::fits>("fits", "true if on every rank all that nvidia-smi shows fits"),
       own_parts<&M::per_pipeline_rank, rank_memory_fields>("per_pipeline_rank")
           .always()
           .at_least(1.0)
@@ -418,25 +421,25 @@ const Fields<Result>& result_fields() {
       own_part<&R::model, model_fields_of_result>("model", "Weights of the model, counted exactly.").later(),
       own_part<&R::interval, interval_fields>(
           "step_time_interval",
-          "Nine of ten measured steps are expected between low_s and high_s. From the errors of so many "
-          "sources of published runs; factor: by how much the distance from them widens it.")
+          "Nine of ten measured steps are expected between low_s and high_s. sources: the number of "
+          "published sources behind it; factor: by how much the distance from them widens it.")
           .later(),
       custom<R>("training", FieldKind::kObject, "", nullptr, &write_training).of<training_fields_of_result>().later(),
       own_part<&R::steady, steady_fields>("steady").later(),
-      own_part<&R::distribution, distribution_fields>("distribution",
-                                                      "Of the step time when passes vary (--jitter, --straggler).")
+      own_part<&R::distribution, distribution_fields>(
+          "distribution", "Distribution of the step time if passes vary (--jitter, --straggler).")
           .later(),
       own_part<&R::packing, packing_fields>(
-          "packing", "A step whose microbatches hold sequences of several lengths (--sequence-lengths).")
+          "packing", "A step whose microbatches hold sequences of different lengths (--sequence-lengths).")
           .later(),
       own_part<&R::run, run_fields>(
           "run",
-          "A run of months with interruptions (failures), quantiles over runs drawn. Goodput: the "
-          "steps' time alone over the time on the clock. ETTR: time in which training advances, at "
-          "whatever pace, over the time on the clock, waits and restarts counted in the clock.")
+          "A run of months with interruptions (failures), quantiles over simulated runs. Goodput: the "
+          "steps' time alone over the elapsed time. ETTR: time in which training progresses, at "
+          "whatever pace, over the elapsed time, which includes waits and restarts.")
           .later(),
       own_part<&R::network, network_fields_of_result>(
-          "network", "What links that are shared between nodes do to the step (cluster.network).")
+          "network", "Effect of links shared between nodes on the step (cluster.network).")
           .later(),
       answer<&R::assumptions>("assumptions"),
       answer<&R::warnings>("warnings"),
@@ -450,8 +453,8 @@ const Fields<MemoryFile>& memory_file_fields() {
   using M = MemoryFile;
   static const Fields<M> table = {
       own_part<&M::memory, memory_fields>("memory"),
-      own_part<&M::packing, packing_fields>("packing", "Sequences of several lengths (--sequence-lengths).").later(),
-      custom<M>("over_time", FieldKind::kList, "By pipeline rank: [seconds, GiB] at every change.", nullptr,
+      own_part<&M::packing, packing_fields>("packing", "Sequences of different lengths (--sequence-lengths).").later(),
+      custom<M>("over_time", FieldKind::kList, "For each pipeline rank: [seconds, GiB] at every change.", nullptr,
                 &write_over_time)
           .later(),
       own_part<&M::fullest_rank, fullest_rank_fields>(
@@ -463,7 +466,8 @@ const Fields<MemoryFile>& memory_file_fields() {
 }
 
 Json result_schema() {
-  return file_schema(kResultName, "A forecast. Times in seconds, memory in GiB (2^30 bytes), shares between 0 and 1.",
+  return file_schema(kResultName,
+                     "A forecast. Times in seconds, memory in GiB (2^30 bytes), fractions between 0 and 1.",
                      infos_of<result_fields>());
 }
 

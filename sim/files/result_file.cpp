@@ -35,7 +35,7 @@ CriticalPathResult critical_path_result(const Timeline& timeline) {
   return result;
 }
 
-// The figures of a saved result that comparisons need; one that is not there is refused with its place.
+// The figures of a saved result that comparisons need. A missing one is reported with its place.
 nlohmann::json figures_for_comparisons(const nlohmann::json& json, const FieldInfos& fields, const std::string& place,
                                        const std::string& file) {
   constexpr double kMost = 1e30;
@@ -50,18 +50,19 @@ nlohmann::json figures_for_comparisons(const nlohmann::json& json, const FieldIn
       continue;
     }
     if (!value.is_number()) {
-      throw ConfigError({here, "a result must hold this number", file, "what simulate --format json writes"});
+      throw ConfigError(
+          {here, "a result must hold this number", file, "expected the output of simulate --format json"});
     }
     if (!(std::abs(value.get<double>()) <= kMost)) {
-      throw ConfigError({here, fmt::format("{} is a figure that no forecast has", value.get<double>()), file,
-                         "what simulate --format json writes"});
+      throw ConfigError({here, fmt::format("{} is not a plausible figure", value.get<double>()), file,
+                         "expected the output of simulate --format json"});
     }
     figures[key] = value;
   }
   return figures;
 }
 
-// Checks what a page needs of results in a JSON that holds some.
+// Checks the fields of results inside a JSON file that a page needs.
 class PageChecker {
  public:
   explicit PageChecker(const std::string& file) : file_(file) {}
@@ -73,7 +74,7 @@ class PageChecker {
     if (!json.is_object()) return;
     if (is_called(json, kResultName)) return check_result(json, place);
     for (const auto& item : json.items()) {
-      // Of timelines, the bulk of a file, no page reads a result.
+      // Pages read no results from timelines, which make up most of a file.
       if (item.key() != "timelines") walk(item.value(), joined(place, item.key()));
     }
   }
@@ -83,18 +84,18 @@ class PageChecker {
     return place.empty() ? std::string(key) : fmt::format("{}.{}", place, key);
   }
   [[noreturn]] void fail(const std::string& place, const std::string& problem) const {
-    throw ConfigError({place, problem, file_, "expected what simulate, compare or run write with --format json"});
+    throw ConfigError({place, problem, file_, "expected the output of simulate, compare or run with --format json"});
   }
   void number(const Json& value, const std::string& place) const {
-    if (!value.is_number()) fail(place, fmt::format("{} is no number", dumped(value)));
+    if (!value.is_number()) fail(place, fmt::format("{} is not a number", dumped(value)));
   }
   void object(const Json& value, const std::string& place, const FieldInfos& fields) const {
-    if (!value.is_object()) fail(place, "is no object");
+    if (!value.is_object()) fail(place, "is not an object");
     for (const FieldInfo* field : fields) check(value, joined(place, field->key), *field);
   }
 
-  // What the page needs, and of the rest what it would stumble over: figures that early versions did not write, marks
-  // and texts.
+  // Checks required fields, and optional ones that would break the page: figures that early versions did not write,
+  // flags and texts.
   void check(const Json& owner, const std::string& place, const FieldInfo& field) const {
     const bool needed = (field.needed_by & kPage) != 0;
     if (needed && !owner.contains(field.key)) fail(place, "is missing");
@@ -105,10 +106,10 @@ class PageChecker {
     if (field.kind == FieldKind::kNumber && (needed || field.later)) number(value, place);
     if (field.kind == FieldKind::kObject && needed) object(value, place, field.parts());
     if (field.kind != FieldKind::kList || !(needed || texts)) return;
-    if (!value.is_array()) fail(place, texts ? "is no list of texts" : "is no list");
+    if (!value.is_array()) fail(place, texts ? "is not a list of strings" : "is not a list");
     for (std::size_t index = 0; index < value.size(); ++index) {
       if (!texts) object(value[index], fmt::format("{}[{}]", place, index), field.parts());
-      if (texts && !value[index].is_string()) fail(place, fmt::format("{} is no text", dumped(value[index])));
+      if (texts && !value[index].is_string()) fail(place, fmt::format("{} is not a string", dumped(value[index])));
     }
   }
 
@@ -123,7 +124,7 @@ class PageChecker {
     if (!result.at("job").contains("model")) fail(job + ".model", "is missing");
     const Json& model = result.at("job").at("model");
     object(model, job + ".model", {});
-    if (model.contains("name") && !model.at("name").is_string()) fail(job + ".model.name", "is no text");
+    if (model.contains("name") && !model.at("name").is_string()) fail(job + ".model.name", "is not a string");
   }
 
   const std::string& file_;
@@ -156,7 +157,7 @@ Json terms_json(const ComparedLayout& a, const ComparedLayout& b) {
 NamedResult compared_layout_of(const Json& holder, const char* side, const std::string& file) {
   const Json* const layout = holder.is_object() && holder.contains(side) ? &holder.at(side) : nullptr;
   if (layout == nullptr || !layout->contains("result") || !is_called(layout->at("result"), kResultName)) {
-    throw ConfigError({side, "holds no result", file, "expected what `flopcast compare --format json` writes"});
+    throw ConfigError({side, "contains no result", file, "expected the output of `flopcast compare --format json`"});
   }
   const bool named = layout->contains("name") && layout->at("name").is_string();
   return {named ? layout->at("name").get<std::string>() : side, &layout->at("result")};
@@ -176,8 +177,8 @@ std::optional<Result> read_result(const std::string& text, const std::string& fi
   ObjectReader reader(figures, "", origins);
   read_fields(result_fields(), reader, result);
   if (!(result.iteration.time_s >= kSecondsPerTick)) {
-    throw ConfigError({"/iteration/time_s", fmt::format("{} s is no step's time", result.iteration.time_s), file,
-                       "what simulate --format json writes"});
+    throw ConfigError({"/iteration/time_s", fmt::format("{} s is not a valid step time", result.iteration.time_s), file,
+                       "expected the output of simulate --format json"});
   }
   result.memory.fits = !json.contains(fits) || json.at(fits) == true;
   return result;
@@ -262,7 +263,7 @@ std::vector<NamedResult> read_comparison(const Json& json, const std::string& fi
   std::vector<NamedResult> layouts = {compared_layout_of(json, "a", file), compared_layout_of(json, "b", file)};
   if (!json.contains("others")) return layouts;
   if (!json.at("others").is_array())
-    throw ConfigError({"others", "is no list", file, "as `flopcast compare` writes it"});
+    throw ConfigError({"others", "is not a list", file, "expected the output of `flopcast compare --format json`"});
   for (const Json& other : json.at("others")) layouts.push_back(compared_layout_of(other, "b", file));
   return layouts;
 }

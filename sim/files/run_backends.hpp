@@ -3,17 +3,17 @@
 #include <array>
 #include <string_view>
 
-// The flags and backends that flopcast-run and `flopcast run`, which starts it, both know: declarations alone.
+// The flags and backends shared by flopcast-run and `flopcast run`, which starts it; declarations only.
 
 namespace flopcast::realrun {
 
-/// A way to have ranks.
+/// An implementation of ranks.
 struct Backend {
   std::string_view name;
-  bool on_gpus = false;       ///< weights lie in the memory of GPUs, and not in the machine's
-  bool needs_mpirun = false;  ///< a single process is not enough to begin with
-  bool meets = false;         ///< its processes find each other, whoever started them; else they do by MPI
-  /// Flags that are for it alone.
+  bool on_gpus = false;       ///< weights are in the memory of GPUs instead of the host's
+  bool needs_mpirun = false;  ///< a single process is not enough to start
+  bool meets = false;         ///< its processes find each other, however they were started; otherwise they do so by MPI
+  /// Flags that apply only to this backend.
   std::array<std::string_view, 2> flags = {};
 };
 inline constexpr std::array<Backend, 4> kBackends = {
@@ -22,7 +22,7 @@ inline constexpr std::array<Backend, 4> kBackends = {
      {.name = "virtual-gpus", .on_gpus = true, .flags = {"--partition", "--step-timeout"}},
      {.name = "nccl", .on_gpus = true, .meets = true, .flags = {"--one-gpu", "--store"}}}};
 
-/// Null where there is none of that name.
+/// Null if there is no backend of that name.
 constexpr const Backend* find_backend(std::string_view name) {
   for (const Backend& backend : kBackends) {
     if (backend.name == name) return &backend;
@@ -30,7 +30,7 @@ constexpr const Backend* find_backend(std::string_view name) {
   return nullptr;
 }
 
-/// A flag of `flopcast run` that is one of flopcast-run, and handed on to it as given.
+/// A flag of `flopcast run` that belongs to flopcast-run and is passed on unchanged.
 struct RunFlag {
   std::string_view name;
   std::string_view value_name;
@@ -38,20 +38,20 @@ struct RunFlag {
 };
 inline constexpr std::array<RunFlag, 7> kRunFlags = {
     {{"--backend", "NAME",
-      "threads (default): each rank a thread of one process; mpi: each a process, by mpirun; nccl: each a process with "
-      "a GPU; virtual-gpus: all on one GPU"},
-     {"--partition", "NAME", "of a virtual GPU: green (default), multiprocessors of its own; streams, which compete"},
+      "threads (default): ranks are threads of one process; mpi: processes, by mpirun; nccl: processes with "
+      "a GPU each; virtual-gpus: all on one GPU"},
+     {"--partition", "NAME", "of virtual GPUs: green (default), with separate multiprocessors; streams, which compete"},
      {"--one-gpu", "N", "nccl with all N ranks on the first GPU, over loopback sockets"},
-     {"--timeout", "SECONDS", "how long a rank waits for another (60)"},
-     {"--step-timeout", "SECONDS", "how long virtual GPUs may take for a step (ten times --timeout)"},
+     {"--timeout", "SECONDS", "maximum wait of a rank for another (60)"},
+     {"--step-timeout", "SECONDS", "maximum step time of virtual GPUs (ten times --timeout)"},
      {"--learning-rate", "R", "of the optimizer (0.001)"},
      {"--seed", "N", "of weights and data (1)"}}};
 inline constexpr std::array<RunFlag, 6> kEmulationFlags = {
-    {{"--compute", "NAME", "network (default): train; sleep: take the time of the passes only, communicate for real"},
-     {"--forward", "T[,T…]", "slept for a forward pass, one time or one a stage: 5ms"},
-     {"--backward", "T[,T…]", "for a backward pass, or for both of its halves"},
-     {"--backward-input", "T[,T…]", "for an input gradient"},
-     {"--backward-weight", "T[,T…]", "for a weight gradient"},
-     {"--slow-down", "F", "sleep F times what the job's cluster would take, where no time is given (1)"}}};
+    {{"--compute", "NAME", "network (default): train; sleep: only take the time of the passes, communicate for real"},
+     {"--forward", "T[,T…]", "sleep time of a forward pass, one time or one per stage: 5ms"},
+     {"--backward", "T[,T…]", "sleep time of a backward pass, or of both of its halves"},
+     {"--backward-input", "T[,T…]", "sleep time of an input gradient"},
+     {"--backward-weight", "T[,T…]", "sleep time of a weight gradient"},
+     {"--slow-down", "F", "sleep F times as long as the job's cluster would take, if no time is given (1)"}}};
 
 }  // namespace flopcast::realrun

@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a file calls the times and the ends of what it tells: in the timeline's unit, or in whole ticks.
+// Keys under which a file stores times and ends, in the timeline's unit or in whole ticks.
 struct TimelineKeys {
   const char* start;
   const char* end;
@@ -35,7 +35,7 @@ struct TimelineKeys {
 constexpr TimelineKeys kOfReports = {"start", "end", "action", "from", "to", false, "flopcast timeline --format json"};
 constexpr TimelineKeys kOfRuns = {"start_ps", "end_ps", "produced_by", "from_rank", "to_rank", true, "flopcast run -o"};
 
-// Reads one timeline; complaints point at where it is.
+// Reads one timeline; errors point at its place.
 template <class AnyJson>
 class TimelineReader {
  public:
@@ -47,11 +47,11 @@ class TimelineReader {
     Timeline timeline = without_spans(json);
     units_per_tick_ = timeline.units_per_tick;
     const AnyJson& ranks = member(json, "ranks");
-    if (!ranks.is_array() || ranks.empty()) fail("\"ranks\" holds no ranks");
+    if (!ranks.is_array() || ranks.empty()) fail("\"ranks\" is empty or not a list");
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       field_ = fmt::format("{}.ranks[{}]", field, rank);
       std::vector<Span> spans;
-      if (!ranks[rank].is_array()) fail("is no list of spans");
+      if (!ranks[rank].is_array()) fail("is not a list of spans");
       for (const AnyJson& span : ranks[rank]) spans.push_back(read_span(span));
       std::stable_sort(spans.begin(), spans.end(), by(&Span::start));
       timeline.ranks.push_back(std::move(spans));
@@ -59,7 +59,7 @@ class TimelineReader {
     if (!json.contains("transfers")) return timeline;
     const AnyJson& transfers = json.at("transfers");
     field_ = fmt::format("{}.transfers", field);
-    if (!transfers.is_array()) fail("is no list of transfers");
+    if (!transfers.is_array()) fail("is not a list of transfers");
     for (std::size_t index = 0; index < transfers.size(); ++index) {
       field_ = fmt::format("{}.transfers[{}]", field, index);
       timeline.transfers.push_back(read_transfer(transfers[index], timeline.ranks.size()));
@@ -70,7 +70,7 @@ class TimelineReader {
 
  private:
   [[noreturn]] void fail(const std::string& problem) const {
-    throw ConfigError({field_, problem, file_, fmt::format("expected what `{}` writes", keys_.written_by)});
+    throw ConfigError({field_, problem, file_, fmt::format("expected the output of `{}`", keys_.written_by)});
   }
   const AnyJson& member(const AnyJson& json, const char* key) const {
     if (!json.is_object() || !json.contains(key)) fail(fmt::format("\"{}\" is missing", key));
@@ -78,25 +78,25 @@ class TimelineReader {
   }
   std::string text(const AnyJson& json, const char* key) const {
     const AnyJson& value = member(json, key);
-    if (!value.is_string()) fail(fmt::format("\"{}\" is no text", key));
+    if (!value.is_string()) fail(fmt::format("\"{}\" is not a string", key));
     return value.template get<std::string>();
   }
   std::size_t index(const AnyJson& json, const char* key, std::size_t count) const {
     const AnyJson& value = member(json, key);
     if (!value.is_number_unsigned() || value.template get<std::size_t>() >= count) {
-      fail(fmt::format("\"{}\" is no whole number below {}", key, count));
+      fail(fmt::format("\"{}\" is not a whole number below {}", key, count));
     }
     return value.template get<std::size_t>();
   }
   Ticks ticks(const AnyJson& json, const char* key) const {
     const AnyJson& value = member(json, key);
-    if (!value.is_number()) fail(fmt::format("\"{}\" is no number", key));
+    if (!value.is_number()) fail(fmt::format("\"{}\" is not a number", key));
     if (keys_.in_ticks) return value.template get<Ticks>();
     const double ticks = std::round(value.template get<double>() / units_per_tick_);
     if (!(ticks >= 0.0 && ticks < 9e18)) fail(fmt::format("\"{}\" is out of range", key));
     return static_cast<Ticks>(ticks);
   }
-  // What clocks of several machines say may run backwards by their offset.
+  // Clocks of different machines may run backwards by their offset.
   void refuse_backwards(Ticks start, Ticks end, const char* problem) const {
     if (!keys_.in_ticks && end < start) fail(problem);
   }
@@ -111,11 +111,11 @@ class TimelineReader {
   Action action(const AnyJson& json, const char* key) const {
     const std::string words = text(json, key);
     const std::optional<Action> action = parse_action(words);
-    if (!action) fail(fmt::format("\"{}\" is no action such as 2F0", words));
+    if (!action) fail(fmt::format("\"{}\" is not an action such as 2F0", words));
     return *action;
   }
 
-  // Of a run all timelines have one unit and no name.
+  // The timelines of a run have one unit and no name.
   Timeline without_spans(const AnyJson& json) const {
     Timeline timeline;
     timeline.title = keys_.in_ticks ? "measured" : text(json, "title");
@@ -240,8 +240,8 @@ SavedTimeline read_saved_timeline(const Json& json, const std::string& file, con
 
 std::vector<SavedTimeline> read_timelines(const Json& json, const std::string& file) {
   const Json timelines = json.value("timelines", Json::array());
-  if (!timelines.is_array()) throw ConfigError({"timelines", "is no list", file, "give at least one timeline"});
-  if (timelines.empty()) throw ConfigError({"timelines", "holds nothing", file, "give at least one timeline"});
+  if (!timelines.is_array()) throw ConfigError({"timelines", "is not a list", file, "give at least one timeline"});
+  if (timelines.empty()) throw ConfigError({"timelines", "is empty", file, "give at least one timeline"});
   std::vector<SavedTimeline> read;
   for (std::size_t index = 0; index < timelines.size(); ++index) {
     read.push_back(read_saved_timeline(timelines[index], file, fmt::format("timelines[{}]", index)));
@@ -260,7 +260,7 @@ OrderedJson list_json(const Items& items, const ToJson& to_json) {
   return list;
 }
 
-// Each part of the file: how it is written, and what is read of it.
+// Each part of the file: first its writer, then its reader.
 
 OrderedJson seconds_json(const std::vector<Ticks>& times) {
   return list_json(times, [](Ticks time) { return static_cast<double>(time) * kSecondsPerTick; });
@@ -364,7 +364,7 @@ void add_sent(const nlohmann::json& by_rank, const std::string& file, MeasuredRu
   }
 }
 
-// JSON has no word for what is no number.
+// JSON cannot represent NaN and writes null instead.
 double read_loss(const nlohmann::json& json) {
   return json.is_null() ? std::nan("") : json.get<double>();
 }
@@ -434,7 +434,7 @@ MeasuredRun read_record(const nlohmann::json& json, const std::string& file) {
   if (peaks.size() > pipeline_ranks * replica) {
     throw ConfigError(
         {"run.peak_activation_bytes_by_rank",
-         fmt::format("{} peaks of {} ranks (pipeline_ranks x dp x tp)", peaks.size(), pipeline_ranks * replica), file,
+         fmt::format("{} peaks for {} ranks (pipeline_ranks x dp x tp)", peaks.size(), pipeline_ranks * replica), file,
          ""});
   }
   for (std::size_t rank = 0; rank < peaks.size(); ++rank) {
@@ -470,7 +470,7 @@ MeasuredRun read_measured_run(std::string_view text, const std::string& file) {
   try {
     return read_record(parse_json(text, file).at("run"), file);
   } catch (const nlohmann::json::exception& error) {
-    throw ConfigError({"", "this is no measurement of a run", file, error.what()});
+    throw ConfigError({"", "this is not a measurement of a run", file, error.what()});
   }
 }
 

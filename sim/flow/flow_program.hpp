@@ -73,7 +73,7 @@ class FlowProgram {
 std::vector<FlowId> in_order(const FlowProgram& program);
 
 /// The end of every flow in seconds if all flows share their links max-min fairly: no flow's rate could be higher
-/// without lowering that of a flow that is no faster (Bertsekas & Gallager, Data Networks, 2nd ed., 6.5.2). Exact
+/// without lowering that of a flow at most as fast (Bertsekas & Gallager, Data Networks, 2nd ed., 6.5.2). Exact
 /// except that ends are rounded up to whole clock ticks, so that identical flows end together: at most 1e-16 of the
 /// time that the flows would take one after the other. If at least half of the flows have equivalents, one flow
 /// represents all its equivalents (refine). Throws std::invalid_argument if flows wait for each other.

@@ -114,8 +114,7 @@ struct SteadyResult {
   double fill_s = 0.0;    ///< paid once, for filling and draining
   double throughput_samples_per_s = 0.0;
   std::vector<int> weight_versions;  ///< indexed by pipeline rank
-  std::vector<int> staleness;        ///< updates between a microbatch's weights and those to which its gradient is
-                                     ///< applied
+  std::vector<int> staleness;        ///< updates from a microbatch's weights to those updated by its gradient
 };
 
 /// Distribution of the step time if passes vary; see sim/variation/step_distribution.hpp.

@@ -15,19 +15,19 @@ namespace {
 
 constexpr Nanoseconds kNever = std::numeric_limits<Nanoseconds>::max();
 constexpr double kPerSecond = 1e9;
-constexpr std::int64_t kPatience = 100;  // times the undisturbed run
+constexpr std::int64_t kPatience = 100;  // multiple of the undisturbed time
 
 class RunDice {
  public:
   RunDice(int seed, int number)
       : generator_(mixed(mixed(static_cast<std::uint64_t>(seed)) + static_cast<std::uint64_t>(number))) {}
 
-  // Above 0, up to 1.
+  // In (0, 1].
   double uniform() {
     constexpr int kShift = 11;
     return (static_cast<double>(generator_() >> kShift) + 1.0) * 0x1p-53;
   }
-  // kNever where it would be beyond the clock.
+  // kNever if it would exceed the clock's range.
   Nanoseconds exponential(double mean_ns) {
     const double time = -mean_ns * natural_logarithm(uniform());
     constexpr double kBeyond = 4e18;
@@ -50,12 +50,12 @@ Nanoseconds later(Nanoseconds from, Nanoseconds by) {
   return by > kNever - from ? kNever : from + by;
 }
 
-// Nodes that stand by, and those that come back from repair.
+// Spare nodes, and nodes that return from repair.
 class NodePool {
  public:
   explicit NodePool(int spares) : unlimited_(spares < 0), free_(std::max(spares, 0)) {}
 
-  // When as many nodes as fail now are replaced.
+  // Time at which the given number of nodes, failing now, are replaced.
   Nanoseconds replace(int nodes, Nanoseconds now, Nanoseconds repair) {
     if (unlimited_ || nodes == 0) return now;
     const auto back = std::upper_bound(returns_.begin(), returns_.end(), now);
@@ -75,7 +75,7 @@ class NodePool {
  private:
   bool unlimited_;
   int free_;
-  std::vector<Nanoseconds> returns_;  // ascending, nobody's yet
+  std::vector<Nanoseconds> returns_;  // ascending, not yet assigned
 };
 
 class DrawnRun {
@@ -116,8 +116,8 @@ class DrawnRun {
   };
   struct Corruption {
     Nanoseconds found_at;
-    Nanoseconds work;   // when it came
-    Nanoseconds clean;  // the checkpoint of before
+    Nanoseconds work;   // training done when it occurred
+    Nanoseconds clean;  // the last checkpoint before it
     std::size_t cause;
   };
   struct Absence {
@@ -130,7 +130,7 @@ class DrawnRun {
       double rate = cause.per_second;
       if (cause.events > 0.0) {
         constexpr double kNinth = 1.0 / 9.0;
-        // Both tails of a uniform number are away from 0 and 1.
+        // Keeps the uniform number away from 0 and 1, for both tails.
         const double z = normal_quantile(std::min(dice_.uniform(), 1.0 - 0x1p-53));
         const double root = 1.0 - kNinth / cause.events + z * std::sqrt(kNinth / cause.events);
         rate *= std::max(0.0, root * root * root);
@@ -141,7 +141,7 @@ class DrawnRun {
     mean_ = total_rate_ > 0.0 ? kPerSecond / total_rate_ : 0.0;
   }
 
-  // From one slow node to the next: a geometric number of good ones.
+  // Number of good nodes from one slow node to the next is geometric.
   void draw_slow_nodes() {
     const double share = run_.slow_node_share;
     if (share >= 1.0) {
@@ -171,7 +171,7 @@ class DrawnRun {
         run_.slow_per_second > 0.0 ? later(now_, dice_.exponential(kPerSecond / run_.slow_per_second)) : kNever;
   }
 
-  // Time on the clock that passes now.
+  // Time that passes on the clock now.
   void lose(std::size_t account, RunPhase phase, Nanoseconds time) {
     outcome_.lost[account][static_cast<std::size_t>(phase)] += time;
     record(account, phase, now_, now_ + time);
@@ -199,7 +199,7 @@ class DrawnRun {
 
   int replicas() const { return run_.replicas - missing_; }
 
-  // Trains and saves until then, or to the end.
+  // Trains and saves until the given time, or to the end.
   void train(Nanoseconds until) {
     while (now_ < until && work_ < total_) {
       if (pending_ > 0) {
@@ -217,7 +217,7 @@ class DrawnRun {
     }
   }
 
-  // Whole cycles of training and one kind of checkpoint at full pace.
+  // Skips whole cycles of training and one kind of checkpoint at full pace.
   void skip_cycles(Nanoseconds until) {
     const bool one_kind = run_.memory.interval == 0 && run_.storage.interval > 0;
     if (!one_kind || work_ % run_.storage.interval != 0) return;
@@ -225,7 +225,7 @@ class DrawnRun {
     const Nanoseconds cycles = std::min((until - now_) / cycle, (total_ - work_ - 1) / run_.storage.interval);
     constexpr Nanoseconds kFewest = 2;
     if (cycles < kFewest) return;
-    if (life_ != nullptr) return;  // each checkpoint is drawn
+    if (life_ != nullptr) return;  // each checkpoint has to be recorded
     outcome_.lost[run_.checkpoints()][static_cast<std::size_t>(RunPhase::kCheckpoint)] +=
         cycles * run_.storage.blocking;
     now_ += cycles * cycle;
@@ -297,7 +297,7 @@ class DrawnRun {
     return next;
   }
 
-  // One of those that are due; the others follow.
+  // Handles one due event; others follow.
   void handle_event() {
     if (next_failure_ <= now_) {
       const std::size_t cause = draw_cause();
@@ -339,7 +339,7 @@ class DrawnRun {
     missing_ = 0;
   }
 
-  // What was trained since then is lost.
+  // Training since then is lost.
   void go_back_to(std::size_t account, Nanoseconds work) {
     const Nanoseconds again = work_ - work;
     outcome_.lost[account][static_cast<std::size_t>(RunPhase::kRedo)] += again;
@@ -357,7 +357,7 @@ class DrawnRun {
     return from_memory ? std::max(stored, in_memory_) : stored;
   }
 
-  // From a failure to the next step. Those that come meanwhile start it anew.
+  // From a failure to the next step. Failures meanwhile start the sequence again.
   void stand_still(std::size_t cause, Nanoseconds detection) {
     for (;;) {
       if (gives_up()) return;
@@ -376,13 +376,13 @@ class DrawnRun {
     return pass_until(account, phase, later(now_, lasts));
   }
 
-  // Time that passes for nothing; false when a failure ends it.
+  // Passes idle time; false if a failure ends it.
   bool pass_until(std::size_t account, RunPhase phase, Nanoseconds until) {
     while (next_failure_ < until && !gives_up()) {
       lose(account, phase, std::max<Nanoseconds>(next_failure_ - now_, 0));
       const std::size_t cause = draw_cause();
       draw_next_failure();
-      if (run_.causes[cause].silent) continue;  // nothing computes that could go wrong
+      if (run_.causes[cause].silent) continue;  // nothing is computing that could go wrong
       struck_ = cause;
       ++outcome_.interruptions;
       return false;
@@ -420,7 +420,7 @@ class DrawnRun {
     return run_.least_replicas > 0 && !cause.site && cause.replicas < run_.replicas;
   }
 
-  // Goes on with fewer replicas.
+  // Continues with fewer replicas.
   void shrink(std::size_t cause) {
     for (;;) {
       if (gives_up()) return;
@@ -447,7 +447,7 @@ class DrawnRun {
       }
       const Nanoseconds stop = run_.keeps_state ? run_.regroup : restore_of(what);
       bool undisturbed = pass(cause, RunPhase::kDetect, what.detection);
-      // A step needs so many replicas, and a number of them that the layout can have.
+      // A step needs a minimum number of replicas, and a number that the layout allows.
       while (undisturbed && (replicas() < run_.least_replicas || replica_pace() <= 0.0)) {
         undisturbed = pass_until(cause, RunPhase::kWait, absences_.front().until);
         if (undisturbed) take_back();
@@ -520,7 +520,7 @@ class DrawnRun {
     planned_stop(run_.slow_nodes(), RunPhase::kRestart, 0);
   }
 
-  // Behind a checkpoint, so that nothing is trained again.
+  // After a checkpoint, so that no training is repeated.
   void planned_stop(std::size_t account, RunPhase phase, Nanoseconds lasts) {
     pending_ = 0;
     ready_ = now_;
@@ -555,11 +555,11 @@ class DrawnRun {
 
   std::vector<double> rates_;
   double total_rate_ = 0.0;
-  double mean_ = 0.0;  // ns between failures
+  double mean_ = 0.0;  // nanoseconds between failures
 
   Nanoseconds now_ = 0;
   Nanoseconds work_ = 0;     // training that counts
-  Nanoseconds pending_ = 0;  // what is left of the checkpoint at work_
+  Nanoseconds pending_ = 0;  // remaining time of the checkpoint at work_
   bool pending_storage_ = false;
   Saved last_;
   Saved before_last_;
@@ -567,11 +567,11 @@ class DrawnRun {
 
   Nanoseconds next_failure_ = kNever;
   std::size_t struck_ = 0;
-  Nanoseconds ready_ = 0;  // when what failed is replaced
+  Nanoseconds ready_ = 0;  // time at which everything that failed is replaced
   std::vector<Corruption> corruptions_;
 
   int missing_ = 0;
-  std::vector<Absence> absences_;  // by time
+  std::vector<Absence> absences_;  // sorted by time
   std::size_t shrunk_by_ = 0;
 
   Nanoseconds next_phase_ = kNever;

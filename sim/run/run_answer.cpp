@@ -16,9 +16,9 @@ namespace {
 
 constexpr int kOptionRuns = 50;
 
-// P(N = n) for n from 0 to where nothing is left.
+// P(N = n) for n from 0 to where the remaining probability is negligible.
 std::vector<double> poisson_terms(double mean) {
-  // Relative to the largest, so that none is lost below the smallest number.
+  // Relative to the largest term, so that no term underflows.
   const auto peak = static_cast<std::size_t>(mean);
   constexpr double kDeviations = 10.0;
   constexpr std::size_t kAtLeast = 50;
@@ -40,13 +40,13 @@ Quantiles quantiles_of(const std::vector<double>& values) {
   return {percentile(values, kLow), percentile(values, kMiddle), percentile(values, kHigh)};
 }
 
-// Of many runs.
+// Figures of many simulated runs.
 struct DrawnRuns {
   std::vector<double> days;
   std::vector<double> goodput;
   std::vector<double> ettr;
-  std::vector<std::vector<double>> lost_s;  // by account and phase, means
-  double interruptions = 0.0;               // a run
+  std::vector<std::vector<double>> lost_s;  // means, indexed by account and phase
+  double interruptions = 0.0;               // per run
   bool all_end = true;
 };
 
@@ -67,7 +67,7 @@ DrawnRuns draw_runs(const RunCase& run, double step_s, int seed, int runs) {
     }
     FLOPCAST_CHECK(lost == outcome.clock - run.steps * run.step);
     const double slower = static_cast<double>(outcome.lost_in(RunPhase::kSlow) + outcome.lost_in(RunPhase::kFewer));
-    // Steps of the very length forecast: without losses these are its days.
+    // Uses the exact forecast step time, so that without losses this gives its days.
     const double seconds = useful + static_cast<double>(lost) * kNanosecond;
     drawn.days.push_back(seconds / kSecondsADay);
     drawn.goodput.push_back(useful / seconds);
@@ -92,7 +92,7 @@ double mean_in_repair(const RunCase& run) {
   return mean;
 }
 
-// Racks come whole: their nodes are counted as so many racks.
+// Racks are taken out whole, so nodes are counted in whole racks.
 int whole_groups(const RunCase& run) {
   int largest = 1;
   for (const RunCause& cause : run.causes) {
@@ -150,7 +150,7 @@ RunResult result_of_runs(const Job& job, const RunCase& run, const DrawnRuns& dr
   return result;
 }
 
-// Tries changes, each with its own words.
+// Tries changes, each with its description.
 class RunOptions {
  public:
   RunOptions(const Forecast& forecast, const RunCase& run)
@@ -197,13 +197,13 @@ class RunOptions {
     if (!failures.checkpoint.interval) {
       if (!failures.checkpoint.asynchronous) {
         failures.checkpoint.asynchronous = true;
-        add(options, "checkpoints written beside the steps", failures);
+        add(options, "checkpoints written during the steps", failures);
         failures.checkpoint.asynchronous = false;
       }
       if (!failures.checkpoint.in_memory) {
         failures.checkpoint = job().failures->checkpoint;
         failures.checkpoint.in_memory = true;
-        add(options, "a copy in the memory of peers too", failures);
+        add(options, "additional copies in the memory of peers", failures);
       }
     }
   }
@@ -221,7 +221,7 @@ class RunOptions {
     if (!failures.elastic && dp > 1 && !run_.causes.empty()) {
       constexpr int kShare = 10;
       failures.elastic = ElasticReplicas{std::max(1, dp - std::max(1, dp / kShare)), ElasticReplicas().regroup};
-      add(options, fmt::format("goes on with fewer replicas, down to {}", failures.elastic->least_dp), failures);
+      add(options, fmt::format("continues with fewer replicas, down to {}", failures.elastic->least_dp), failures);
     }
     if (run_.slow_node_share > 0.0 && run_.slow_node_evict == 0) {
       run = run_;
@@ -253,7 +253,7 @@ class RunOptions {
     options.push_back(std::move(option));
   }
 
-  // Of a job whose section says something else.
+  // Adds an option for a job with a changed section.
   void add(std::vector<RunOption>& options, std::string change, const Failures& failures) const {
     Forecast changed = forecast_;
     changed.step.job.failures = failures;
@@ -271,18 +271,18 @@ std::vector<std::string> assumptions_of_run(const Forecast& forecast, const RunC
   const Failures& failures = *job.failures;
   std::vector<std::string> told;
   if (!forecast.result.training)
-    told.push_back("failures: the run is 30 days of steps; training.tokens tells its length");
+    told.push_back("failures: the run is 30 days of steps; set training.tokens for another length");
   if (!failures.spares && mean_in_repair(run) > 0.0) {
-    told.push_back("failures.spares: a replacement is always at hand");
+    told.push_back("failures.spares: a replacement is always available");
   }
   const bool own_cost = !failures.checkpoint.cost && !failures.mtbf;
   if (own_cost && !failures.checkpoint.storage_bandwidth && run.storage.interval > 0) {
-    told.push_back("failures.checkpoint.storage_bandwidth: 1.2 GB/s a node, BLOOM's");
+    told.push_back("failures.checkpoint.storage_bandwidth: 1.2 GB/s per node, as for BLOOM");
   }
   if (!failures.detection && !failures.mtbf && !run.causes.empty())
-    told.push_back("failures.detection: 60 s where a cause has none");
+    told.push_back("failures.detection: 60 s for causes without one");
   if (failures.elastic && !run.keeps_state) {
-    told.push_back("failures.elastic: replicas share their state, so that the loss of one goes back to a checkpoint");
+    told.push_back("failures.elastic: replicas share their state, so the loss of one returns the run to a checkpoint");
   }
   return told;
 }
@@ -331,8 +331,8 @@ std::optional<RunLife> add_run(Forecast& forecast, WithOptions with_options) {
   }
   if (!ends || !drawn.all_end) {
     forecast.result.warnings.push_back(
-        fmt::format("the run never finishes: a failure every {}, {} for each checkpoint and {} for each restart leave "
-                    "less than 1 % of the time to train",
+        fmt::format("the run never finishes: a failure every {}, {} per checkpoint and {} per restart leave "
+                    "less than 1 % of the time for training",
                     time_in_days(interruptions.gpu_mtbf_s / job.cluster.devices()),
                     time_in_days(interruptions.checkpoint_s), time_in_days(interruptions.restart_s)));
     return std::nullopt;
@@ -353,9 +353,9 @@ std::optional<RunLife> add_run(Forecast& forecast, WithOptions with_options) {
   life.outcome = simulate_run(life.run, failures.seed, static_cast<int>(median), &life.spans);
   forecast.result.run = std::move(result);
   if (failures.elastic && life.run.least_replicas == 0) {
-    forecast.result.warnings.push_back(fmt::format(
-        "failures.elastic.least_dp: {} is more than the {} replicas there are: the run never goes on with fewer",
-        failures.elastic->least_dp, job.layout.dp));
+    forecast.result.warnings.push_back(
+        fmt::format("failures.elastic.least_dp: {} exceeds the {} replicas: the run never continues with fewer",
+                    failures.elastic->least_dp, job.layout.dp));
   }
   for (std::string& one : assumptions_of_run(forecast, life.run)) {
     forecast.result.assumptions.push_back(std::move(one));

@@ -15,7 +15,7 @@ namespace flopcast {
 
 namespace {
 
-// Those that are computed with in 8 bits are kept in 16.
+// Weights used in 8 bits are saved in 16.
 double weight_bytes_saved(Precision precision) {
   return std::max(2.0, element_size(precision).value());
 }
@@ -26,7 +26,7 @@ double trained_of(const std::vector<Operator>& operators) {
   return sum;
 }
 
-// Of the whole model, adapters included.
+// Number of trained parameters of the whole model, including adapters.
 double trained_parameters(const Job& job) {
   const Training& training = job.training;
   if (!training.finetune) return static_cast<double>(count_parameters(job.model).total);
@@ -54,13 +54,14 @@ double restart_of(const Job& job) {
   return job.failures->restart.value_or(kUsualRestart).value();
 }
 
-// Out of the device's memory into its host's.
+// Time to copy a checkpoint from the device's memory to its host's.
 double copy_to_host_s(const Job& job) {
   const double rate = job.cluster.host_bandwidth.value();
   if (rate <= 0.0) {
-    throw ConfigError({"cluster.host_bandwidth", "is not known, and a checkpoint passes through host memory",
-                       job.origins.where("cluster"),
-                       "give it, such as \"64GB/s\" for PCIe 5 x16, or failures.checkpoint.cost and memory_cost"});
+    throw ConfigError(
+        {"cluster.host_bandwidth", "is not known, but a checkpoint passes through host memory",
+         job.origins.where("cluster"),
+         "set it, for example to \"64GB/s\" for PCIe 5 x16, or set failures.checkpoint.cost and memory_cost"});
   }
   return checkpoint_bytes(job).value() / job.cluster.devices() / rate;
 }
@@ -74,7 +75,7 @@ double best_checkpoint_interval(double checkpoint_s, double mtbf_s) {
 }
 
 double daly_fraction(double interval_s, double checkpoint_s, double restart_s, double mtbf_s) {
-  // Without any cost of a checkpoint one is always at hand.
+  // Without any checkpoint cost, a checkpoint is always available.
   const double segment = interval_s + checkpoint_s;
   const double per_segment = segment > 0.0 ? mtbf_s * std::expm1(segment / mtbf_s) / segment : 1.0;
   const double useful = segment > 0.0 ? interval_s / segment : 1.0;
@@ -152,7 +153,7 @@ Interruptions interruptions_of(const Job& job) {
   }
   Interruptions interruptions;
   interruptions.checkpoint_s = near ? memory.blocking_s : storage.blocking_s;
-  // So rare that nothing fails.
+  // Rare enough that nothing fails.
   constexpr double kNever = 1e18;
   interruptions.gpu_mtbf_s = rate > 0.0 ? job.cluster.devices() / rate : kNever;
   interruptions.restart_s = rate > 0.0 ? after / rate : 0.0;
@@ -178,7 +179,7 @@ int nodes_of(const Cluster& cluster) {
   return static_cast<int>(units_of_cluster(cluster, FailureUnit::kNode, 1));
 }
 
-// The data-parallel ranks that hold the model once, or share it.
+// Number of data-parallel ranks that hold the model once, or share it.
 int replica_unit(const Layout& layout) {
   return layout.data_parallel == DataParallel::kHsdp ? layout.shards : 1;
 }
@@ -188,7 +189,7 @@ bool keeps_whole_state(const Layout& layout) {
   return layout.optimizer_shards() == 1;
 }
 
-// Replicas that stop when so many devices fail together: whole units.
+// Replicas that stop if the given number of devices fail together, in whole units.
 int replicas_hit(const Layout& layout, int devices) {
   const int of_unit = replica_unit(layout) * layout.tp * layout.pp * layout.cp;
   const int units = (std::max(devices, 1) + of_unit - 1) / of_unit;
@@ -214,11 +215,11 @@ RunCause run_cause_of(const FailureCause& cause, const Job& job) {
   return what;
 }
 
-// The job with fewer replicas, each with the microbatches it had.
+// The job with fewer replicas, each with its previous number of microbatches.
 std::optional<Job> with_replicas(const Job& job, int dp) {
   Job fewer = job;
   if (job.cluster.uneven()) return std::nullopt;
-  // The fabric stays as it is, and the replicas that are left stay where they are.
+  // The fabric is unchanged, and the remaining replicas keep their places.
   if (std::optional<Network>& network = fewer.cluster.network)
     network->nodes = network->nodes.value_or(job.cluster.nodes);
   const int devices = job.layout.ranks() / job.layout.dp * dp;
@@ -238,7 +239,7 @@ std::optional<Job> with_replicas(const Job& job, int dp) {
   return fewer;
 }
 
-// Training a second by the number of replicas; 0 where the layout has no such number.
+// Training speed, indexed by the number of replicas; 0 if the layout does not allow that number.
 std::vector<double> paces_of(const Forecast& forecast, int least) {
   constexpr int kMostSimulated = 64;
   const Job& job = forecast.step.job;
@@ -248,7 +249,7 @@ std::vector<double> paces_of(const Forecast& forecast, int least) {
   pace.back() = 1.0;
   const int numbers = (dp - least) / unit;
   const int stride = unit * std::max(1, (numbers + kMostSimulated - 1) / kMostSimulated);
-  double above = 1.0;  // of the number simulated before
+  double above = 1.0;  // pace of the previous simulated number
   int above_at = dp;
   for (int replicas = dp - unit; replicas >= least; replicas -= unit) {
     const bool simulated = (dp - replicas) % stride == 0 || replicas - unit < least;
@@ -260,7 +261,7 @@ std::vector<double> paces_of(const Forecast& forecast, int least) {
       const double share = static_cast<double>(replicas) / dp;
       pace[static_cast<std::size_t>(replicas)] = std::min(1.0, share * forecast.result.iteration.time_s / step);
     } catch (const ConfigError&) {
-      continue;  // no layout has so many: the run waits for more of them
+      continue;  // the layout does not allow this number: the run waits for more replicas
     }
     const double here = pace[static_cast<std::size_t>(replicas)];
     for (int between = replicas + unit; stride > unit && between < above_at; between += unit) {
@@ -280,16 +281,16 @@ void set_elastic(const Forecast& forecast, RunCase& run) {
   run.least_replicas = elastic.least_dp;
   run.keeps_state = keeps_whole_state(job.layout);
   run.regroup = in_nanoseconds(elastic.regroup);
-  // Its weights come from the replicas that are left.
+  // Its weights come from the remaining replicas.
   const CheckpointTimes memory = memory_times(job);
   run.rejoin = in_nanoseconds(job.failures->checkpoint.in_memory ? memory.restore_s : storage_times(job).restore_s);
   run.pace = paces_of(forecast, elastic.least_dp);
 }
 
-// All wait for a slow node's passes as they do for one device's, and a ring is as fast as its slowest card: every
-// message between nodes takes that long, which is too much where pipelines do not pass the node.
+// All ranks wait for a slow node's passes as for one device's, and a ring is as fast as its slowest card: every message
+// between nodes takes that long, which overestimates if pipelines do not cross the node.
 double slow_node_pace_of(const Forecast& forecast, const SlowNodes& slow) {
-  // All of steps that have their links to themselves: what is drawn of slow devices knows no shared ones.
+  // Uses steps whose links are not shared, because simulations of slow devices do not model shared links.
   const auto alone_s = [](const Result& result) {
     return result.network ? result.network->without_sharing_s : result.iteration.time_s;
   };
@@ -346,20 +347,20 @@ void set_checkpoints(const Job& job, RunCase& run) {
   run.memory.restore = in_nanoseconds(memory.restore_s);
   run.memory.interval = interval_of(policy.memory_interval, memory.blocking_s, to_memory, run, 0);
   if (run.memory.interval == 0 || run.storage.interval == 0) return;
-  // Copies in storage are every so many of those in memory.
+  // The interval of copies in storage is a multiple of that of copies in memory.
   const Nanoseconds times =
       std::max<Nanoseconds>(1, (run.storage.interval + run.memory.interval / 2) / run.memory.interval);
   run.storage.interval = times * run.memory.interval;
 }
 
-// A run that cannot be drawn event by event.
+// Rejects a run with too many events to simulate.
 void refuse_crowded_runs(const RunCase& run, const Job& job) {
   constexpr double kMostEvents = 5e6;
   const double seconds = static_cast<double>(run.steps) * static_cast<double>(run.step) * kNanosecond;
   const auto check = [&](const char* field, double events) {
     if (events <= kMostEvents) return;
-    throw ConfigError({field, fmt::format("means {:.2g} events in the run", events), job.origins.where(field),
-                       fmt::format("at most {:.0g} are drawn", kMostEvents)});
+    throw ConfigError({field, fmt::format("results in {:.2g} events in the run", events), job.origins.where(field),
+                       fmt::format("at most {:.0g} are simulated", kMostEvents)});
   };
   double rate = 0.0;
   for (const RunCause& cause : run.causes) rate += cause.per_second;
@@ -387,11 +388,11 @@ RunCase run_case_of(const Forecast& forecast) {
   RunCase run;
   run.steps = static_cast<std::int64_t>(steps_of_run(forecast));
   run.step = std::max<Nanoseconds>(1, in_nanoseconds(forecast.result.iteration.time_s));
-  // A hundred times as long still has to be told.
+  // A hundred times the run's length must fit the clock.
   constexpr double kLongest = kMostNanoseconds * kNanosecond / 100.0;
   if (steps_of_run(forecast) * forecast.result.iteration.time_s > kLongest) {
-    throw ConfigError({"training.tokens", "take more than 2.8 years", job.origins.where("training.tokens"),
-                       "runs with failures are simulated up to there"});
+    throw ConfigError({"training.tokens", "takes more than 2.8 years", job.origins.where("training.tokens"),
+                       "runs with failures are simulated up to that length"});
   }
   run.replicas = job.layout.dp;
   run.nodes = nodes_of(job.cluster);

@@ -330,7 +330,7 @@ ActivationRule rule_of_variant(const ScheduleRequest& request, int chunks) {
   ActivationRule rule;
   rule.half_freed_at_i = counts_chunks || request.variant == "half";
   if (!request.memory_limit) return rule;
-  // A limit of everything is no limit, and the product must not overflow.
+  // Clamped to what there is, so that the product cannot overflow.
   rule.limit = counts_chunks ? 2 * std::min(*request.memory_limit, chunks * request.microbatches)
                              : 2 * chunks * std::min(*request.memory_limit, request.microbatches);
   return rule;
