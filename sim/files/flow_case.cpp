@@ -37,7 +37,7 @@ std::vector<double> weights_of(JsonReader& flow, std::size_t links) {
   const char* const help = "a number above 0 for each of the flow's links";
   if (!list->is_array()) flow.fail("weights", "is not a list", help);
   if (list->size() != links) {
-    flow.fail("weights", fmt::format("{} weights are given for {} links", list->size(), links), help);
+    flow.fail("weights", fmt::format("{} weights for {} links", list->size(), links), help);
   }
   std::vector<double> weights;
   for (const nlohmann::json& weight : *list) {
@@ -120,8 +120,7 @@ Fabric fat_tree_of(JsonReader& shape) {
   const std::vector<int> down = counts_of(shape, "down");
   const std::vector<int> up = counts_of(shape, "up");
   if (down.size() != up.size())
-    shape.fail("up", fmt::format("{} numbers are given for {} levels", up.size(), down.size()),
-               "one for each level of \"down\"");
+    shape.fail("up", fmt::format("{} numbers for {} levels", up.size(), down.size()), "one for each level of \"down\"");
   refuse_crowds(shape, "down", down);
   std::vector<int> links = down;
   links.insert(links.end(), up.begin(), up.end());

@@ -10,9 +10,8 @@ namespace flopcast {
 
 /// Flows on links as described by a file, for `flopcast network flows`:
 ///   links  [{name, bandwidth}], bytes per second
-///   flows  [{src, dst, bytes, start, links, rate?, after?, weights?}]: `links` are positions in the list, in order of
-///   the
-///          route; `rate` is the flow's own cap; `after` lists the flows whose latest end starts it, instead of
+///   flows  [{src, dst, bytes, start, links, rate?, after?, weights?}]: `links` are positions in the list, in route
+///          order; `rate` is the flow's own cap; `after` lists the flows whose latest end starts it, instead of
 ///          `start`; `weights` are how often it uses each of its links (a coupled flow)
 /// Other properties of a case (name, pattern, topology, ranks, kind, its expected finish) have no effect. A case
 /// without `links` has a `topology` instead, whose routes its flows take from `src` to `dst`:

@@ -41,8 +41,8 @@ const std::vector<EmbeddedFile>& embedded_source_errors();
 
 /// Interval in which measured steps of a new source are expected; docs/uncertainty.md.
 ///
-///   ln(measured / forecast) = c · (μ + u + e), (u, e) jointly Student t with ν = 3, of scales τ (one u per source) and
-///   ω nine of ten steps lie in forecast · exp(c · (μ ± t.95(ν) √(τ² + ω²)))
+///   ln(measured / forecast) = c · (μ + u + e), (u, e) jointly Student t with ν = 3, scales τ (one u per source), ω
+///   nine of ten steps lie in forecast · exp(c · (μ ± t.95(ν) √(τ² + ω²)))
 ///
 /// μ, τ and ω are maximum-likelihood estimates over the sources; a source counts as at most six rows. c is known before
 /// the run and grows with the distance from measured runs: 2 with experts; 1 + s if a fraction s of the step waits for

@@ -58,9 +58,8 @@ struct RankSum {
 /// Memory of a rank's device.
 ///
 ///   weights, gradients, optimizer   e·Ψ, g·Ψ, K·Ψ, sharded over the replicas by ZeRO, fsdp or hsdp: model_states()
-///   activations  tensors that operators save, for the microbatches that the schedule holds at its fullest moment; a
-///   token
-///                slice has its share of a microbatch
+///   activations  tensors that operators save, for the microbatches that the schedule holds at its fullest moment;
+///                a token slice has its share of a microbatch
 ///   versions     e·Ψ for each weight version beyond the first
 ///   workspace    the larger of: a block's activations during recomputation, with the gradients of an operator's inputs
 ///                and outputs, or with keys and values of other context-parallel ranks (context_keys_of in memory.cpp);
@@ -69,9 +68,8 @@ struct RankSum {
 ///                gradients, gathered sharded weights, a weight widened from few bits, offloaded activations in
 ///                transit, one layer's activations of a pass that overlaps layer by layer, and the residuals of
 ///                compression
-///   reserved     memory held by the framework's allocator: the total plus the stack's allocator_slack of the
-///   activations
-///                other than those kept by the loss (torch.cuda.max_memory_reserved)
+///   reserved     memory held by the framework's allocator: the total plus the stack's allocator_slack of all
+///                activations except those kept by the loss (torch.cuda.max_memory_reserved)
 ///   shown        memory printed by nvidia-smi: reserved plus the stack's memory_overhead, for the CUDA context,
 ///                communication buffers and, for a stack without allocator_slack, fragmentation
 /// The step fits if every rank's `shown` does, because the device has to hold the overhead as well.

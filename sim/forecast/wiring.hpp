@@ -19,8 +19,7 @@ namespace flopcast {
 ///   tp, cp    of one replica: rings of its ranks (all pairs for Ulysses)
 ///   ep        all pairs of each group of expert-parallel ranks, with the replicas that it spans
 ///   dp        of all replicas: rings over the ranks that hold the same weights, or the algorithm that the cost model
-///   found
-///             fastest (CommunicationModel::way)
+///             found fastest (CommunicationModel::way)
 /// Weights are bytes per picosecond of the time that the message takes alone, which is its price: with all its links to
 /// itself it takes exactly that. Bytes per node edge, for n ranks and S bytes: in a ring, 2(n-1)/n · S for an
 /// all-reduce and (n-1)/n · S for a gather or a scatter, in equal parts over the cards next to the group's ranks; in a

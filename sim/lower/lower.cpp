@@ -390,7 +390,7 @@ class Spreader {
   [[noreturn]] void refuse_list(const char* name, std::size_t numbers, std::size_t ranks) const {
     const bool by_rank = in_comparison_ && ranks > 1 && ranks != static_cast<std::size_t>(program_.stage_count());
     throw ConfigError({name,
-                       fmt::format("{} numbers are given for {} stage{} of {}", numbers, program_.stage_count(),
+                       fmt::format("{} numbers for {} stage{} of {}", numbers, program_.stage_count(),
                                    program_.stage_count() == 1 ? "" : "s", program_.schedule),
                        "",
                        by_rank ? fmt::format("give one number, one per stage, or one for each of the {} ranks", ranks)

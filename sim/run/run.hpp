@@ -66,8 +66,7 @@ struct CheckpointTimes {
 };
 /// Times from the policy if given, otherwise from the bytes of the job:
 ///   storage, synchronous    bytes / storage bandwidth; asynchronous: bytes of a GPU / host bandwidth block the run,
-///   the
-///                           rest is written during the next steps
+///                           the rest is written during the next steps
 ///   memory of peers         bytes of a GPU / host bandwidth block the run
 ///   restore                 restart + bytes / storage bandwidth, or restart + bytes of a node / its network bandwidth
 /// Every GPU saves and reads an equal share (PyTorch DCP, Megatron's distributed checkpoints).

@@ -150,7 +150,7 @@ std::string names_of(const Predicate& wanted) {
 std::optional<ScheduleRefusal> refuse_options(const ScheduleInfo& info, const ScheduleRequest& request) {
   if (request.chunks > 1 && !info.uses_chunks) {
     return ScheduleRefusal{.problem = fmt::format("{} has one chunk per rank, not {}", info.name, request.chunks),
-                           .help = fmt::format("use 1 chunk, or a schedule that supports several: {}",
+                           .help = fmt::format("use 1 chunk, or a schedule that supports several chunks: {}",
                                                names_of([](const ScheduleInfo& one) { return one.uses_chunks; }))};
   }
   if (!info.asynchronous && request.accumulation && *request.accumulation != request.microbatches) {

@@ -51,7 +51,7 @@ std::optional<ScheduleRefusal> refuse_replicas(const ScheduleRequest& request) {
   };
   if (replicas.empty()) return std::nullopt;
   if (replicas.size() != static_cast<std::size_t>(request.pipeline_ranks)) {
-    return refusal(fmt::format("{} numbers are given for {} stages", replicas.size(), request.pipeline_ranks),
+    return refusal(fmt::format("{} numbers for {} stages", replicas.size(), request.pipeline_ranks),
                    "give one number per stage");
   }
   std::size_t ranks = 0;

@@ -73,7 +73,7 @@ TEST(Commands, StepTimesThatVaryAreADistribution) {
   refused({"--samples", "10"}, "nothing to draw");
   refused({"--jitter", "3%", "--samples", "0"}, "0 is not from 1 to");
   refused({"--jitter", "3%", "--seed", "-1"}, "no whole number");
-  refused({"--jitter", "3%", "--schedule", "pipedream", "--vpp", "1"}, "need a schedule that flushes");
+  refused({"--jitter", "3%", "--schedule", "pipedream", "--vpp", "1"}, "require a schedule that flushes");
 }
 
 TEST(Commands, SequencesOfSeveralLengthsAreRead) {
@@ -94,7 +94,7 @@ TEST(Commands, SequencesOfSeveralLengthsAreRead) {
   for (const auto& [lengths, words] : {std::pair{"512 x", "\"x\" is no length"},
                                        {"512*0", "is no length"},
                                        {"2049", "2049 tokens does not fit"},
-                                       {" \n", "there is no sequence"}}) {
+                                       {" \n", "there are no sequences"}}) {
     const CommandResult refused = simulated(lengths, "flash");
     EXPECT_EQ(refused.exit_code, 2);
     EXPECT_NE(refused.standard_error.find(words), std::string::npos) << refused.standard_error;

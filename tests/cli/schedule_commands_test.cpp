@@ -89,7 +89,7 @@ TEST(ScheduleShow, AFileSaysItsPolicyOnTheCommandLine) {
   refused({"show", path, "--versions", "--accumulation", "3"}, "give --policy");
   refused({"show", path, "--versions", "--policy", "newest", "--accumulation", "0"}, "at least 1");
   refused({"show", path, "--policy", "newest"}, "give --versions too");
-  refused({"show", path, "--versions", "--policy", "vertical-sync"}, "equally many replicas");
+  refused({"show", path, "--versions", "--policy", "vertical-sync"}, "the same number of replicas");
   refused({"show", path, "--replicas", "3,1"}, "says itself");
   refused({"show", "--schedule", "pipedream-2bw", "--pp", "2", "-m", "4", "--versions", "--policy", "newest"},
           "not how pipedream-2bw updates");

@@ -68,15 +68,16 @@ TEST(Compare, SaysWhyThereIsNoClosedForm) {
   EXPECT_EQ(agrees.closed_form, agrees.makespan);
   EXPECT_EQ(agrees.closed_form_note, "");
   EXPECT_FALSE(figures("eager-1f1b", request_of(4, 8), 19).closed_form);
-  EXPECT_NE(figures("eager-1f1b", request_of(4, 8), 19).closed_form_note.find("latency exposed"), std::string::npos);
+  EXPECT_NE(figures("eager-1f1b", request_of(4, 8), 19).closed_form_note.find("latency is exposed"), std::string::npos);
   EXPECT_EQ(figures("eager-1f1b", request_of(4, 8), 18).closed_form_note, "");
-  EXPECT_EQ(figures("interleaved", request_of(4, 10, 2), 1).closed_form_note.find("latency exposed"), 0U);
+  EXPECT_EQ(figures("interleaved", request_of(4, 10, 2), 1).closed_form_note.find("latency is exposed"), 0U);
   const auto uneven = [](const Program& program) {
     StepTimes times = equal_work(0)(program);
     ++times.stages.front().forward;
     return times;
   };
-  EXPECT_EQ(figures_of(*find_schedule("gpipe"), request_of(4, 8), uneven).closed_form_note, "times not uniform");
+  EXPECT_EQ(figures_of(*find_schedule("gpipe"), request_of(4, 8), uneven).closed_form_note,
+            "the times are not uniform");
   ScheduleInfo wrong = *find_schedule("gpipe");
   wrong.closed_form_makespan = [](const ScheduleRequest&, const UniformTimes&) { return std::optional<Ticks>(360); };
   EXPECT_EQ(figures_of(wrong, request_of(4, 8), equal_work(0)).closed_form_note,
@@ -84,7 +85,7 @@ TEST(Compare, SaysWhyThereIsNoClosedForm) {
   wrong.closed_form_makespan = [](const ScheduleRequest& request, const UniformTimes&) {
     return request.microbatches % 4 == 0 ? std::optional<Ticks>(1) : std::nullopt;
   };
-  EXPECT_EQ(figures_of(wrong, request_of(4, 9), equal_work(0)).closed_form_note, "holds for m a multiple of p");
+  EXPECT_EQ(figures_of(wrong, request_of(4, 9), equal_work(0)).closed_form_note, "holds if m is a multiple of p");
   wrong.closed_form_makespan = nullptr;
   EXPECT_EQ(figures_of(wrong, request_of(4, 9), equal_work(0)).closed_form_note, "none is known");
 }

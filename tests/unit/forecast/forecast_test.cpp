@@ -174,7 +174,7 @@ TEST(Forecast, ReplicatedStagesAreForBareSchedulesOnly) {
              [&csv](const std::string&) { return csv; });
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
-    EXPECT_NE(error.diagnostic().problem.find("replicates single stages"), std::string::npos) << error.what();
+    EXPECT_NE(error.diagnostic().problem.find("replicates individual stages"), std::string::npos) << error.what();
   }
 }
 

@@ -100,7 +100,7 @@ TEST(Interval, WidensWithTheDistanceFromWhatWasMeasured) {
   EXPECT_GT(other.half_width, near);
   EXPECT_GT(other.low_s, 0.0);
   EXPECT_NE(other.evidence.find("no step on mi300x"), std::string::npos) << other.evidence;
-  EXPECT_NE(other.evidence.find("no published run of a device of generation cdna3"), std::string::npos);
+  EXPECT_NE(other.evidence.find("no published run on a device of generation cdna3"), std::string::npos);
   EXPECT_NE(model.interval(run_on("h100"), 1.0)->evidence.find("40 steps of 8 sources on h100 in 16 bits"),
             std::string::npos);
 }

@@ -699,8 +699,8 @@ TEST(MemoryShown, IsWhatTheAssumptionsTell) {
                        [&](const std::string& line) { return line.find(words) != std::string::npos; });
   };
   EXPECT_TRUE(told("megatron-deepspeed", "megatron-deepspeed takes 8 GiB"));
-  EXPECT_FALSE(told("megatron-deepspeed", "leaves out the CUDA context"));
-  EXPECT_TRUE(told("megatron-2022", "leaves out the CUDA context"));
+  EXPECT_FALSE(told("megatron-deepspeed", "excludes the CUDA context"));
+  EXPECT_TRUE(told("megatron-2022", "excludes the CUDA context"));
 }
 
 // The device holds context, buffers and fragmentation as well: 8 GiB that tensors cannot have.

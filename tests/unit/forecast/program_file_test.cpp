@@ -108,12 +108,12 @@ TEST(ProgramFile, ThatDoesNotFitTheJobIsRefused) {
   const std::string plain = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
   const Refusal refusals[] = {
       {"0F0,0F1,0B0,0B1\n", "", "layout.pp", "2 pipeline ranks, but own.csv has 1 lines"},
-      {"0F0,0B0\n1F0,1B0\n", "", "layout.global_batch_size", "2 microbatches a pipeline, but own.csv has 1"},
-      {plain, R"(, "vpp": 2)", "layout.vpp", "2 stages a rank, but own.csv has 1"},
-      {plain, R"(, "group_size": 2)", "layout.group_size", "2 means nothing to a schedule from a file"},
-      {plain, R"(, "chains": "all")", "layout.chains", "'all' is no range of stages"},
+      {"0F0,0B0\n1F0,1B0\n", "", "layout.global_batch_size", "2 microbatches per pipeline, but own.csv has 1"},
+      {plain, R"(, "vpp": 2)", "layout.vpp", "2 stages per rank, but own.csv has 1"},
+      {plain, R"(, "group_size": 2)", "layout.group_size", "2 has no effect on a schedule from a file"},
+      {plain, R"(, "chains": "all")", "layout.chains", "'all' is not a range of stages"},
       {kBidirectional, R"(, "chains": "0-0,1-3")", "layout.schedule", "deadlock"},
-      {"0F0,1F0,1B0,0B0\n2F0,2B0\n", R"(, "chains": "0-1,2-2")", "layout.chains", "chains of unequal length"}};
+      {"0F0,1F0,1B0,0B0\n2F0,2B0\n", R"(, "chains": "0-1,2-2")", "layout.chains", "have unequal lengths"}};
   for (const Refusal& refusal : refusals) {
     SCOPED_TRACE(refusal.csv + refusal.more);
     try {

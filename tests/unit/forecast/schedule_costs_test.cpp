@@ -190,7 +190,7 @@ TEST(TokenSlices, TakeTheirShareOfTheMicrobatch) {
     return std::any_of(answer.result.assumptions.begin(), answer.result.assumptions.end(),
                        [&](const std::string& text) { return text.find(words) != std::string::npos; });
   };
-  EXPECT_TRUE(says(sliced, "each of 8 token slices takes an even share"));
+  EXPECT_TRUE(says(sliced, "each of 8 token slices takes an equal share"));
   EXPECT_FALSE(says(whole, "token slices"));
   EXPECT_TRUE(says(of(R"("schedule": "terapipe")"), "each of 4 token slices"));
 }

@@ -111,7 +111,7 @@ TEST(RunOfAJob, FewerReplicasInsteadOfARestart) {
   EXPECT_LT(sharded.result.run->goodput.p50, elastic.result.run->goodput.p50 - 0.01);
   const Forecast never = run_of(R"({"elastic": {"least_dp": 9}, )" + rest + "}");
   EXPECT_EQ(never.result.run->goodput.p50, whole.result.run->goodput.p50);
-  EXPECT_NE(never.result.warnings.back().find("least_dp: 9 is more than the 8"), std::string::npos);
+  EXPECT_NE(never.result.warnings.back().find("least_dp: 9 exceeds the 8"), std::string::npos);
 }
 
 // The fabric keeps its size when replicas are lost, and slow devices slow a step on shared links as they do another.

@@ -56,13 +56,14 @@ INSTANTIATE_TEST_SUITE_P(
     Faulty, Validation,
     testing::Values(
         Validated{"0F0,0B0,0F1,0B1\n0F2,0B2\n",
-                  "rank 1, step 0 (0F2): stage 0 belongs to rank 0; n neighbouring ranks may share a stage only when "
-                  "microbatch k is on number k mod n of them, forward and backward"},
-        Validated{"0F0,0B0\n0F1,0B1,1F0,1B0,1F1,1B1\n", "rank 1: the rank replicates stage 0 and executes stage 1 too"},
+                  "rank 1, step 0 (0F2): stage 0 belongs to rank 0; n adjacent ranks may share a stage only if "
+                  "microbatch k runs on replica k mod n, forward and backward"},
+        Validated{"0F0,0B0\n0F1,0B1,1F0,1B0,1F1,1B1\n",
+                  "rank 1: the rank holds a replica of stage 0 and therefore cannot execute stage 1 as well"},
         Validated{"0F0,0B0\n0F3,0B3\n1F0,1B0\n",
                   "rank 1: 0F1 never runs: the chain has microbatches 0 to 3 (0F3 on rank 1)"},
         Validated{"0F0,0B0\n2F0,2B0\n", "no rank executes stage 1"},
-        Validated{"0F0,0B0\n\n1F0,1B0\n", "rank 1: the rank has nothing to do"},
+        Validated{"0F0,0B0\n\n1F0,1B0\n", "rank 1: the rank has no actions"},
         Validated{"0F0,0B0,0F0\n", "rank 0, step 2 (0F0): 0F0 runs a second time"},
         Validated{"0F0,0B0,0B0\n", "rank 0, step 2 (0B0): 0B0 runs a second time"},
         Validated{"0F0,0I0,0W0,0W0\n", "rank 0, step 3 (0W0): 0W0 runs a second time"},
@@ -70,18 +71,18 @@ INSTANTIATE_TEST_SUITE_P(
         Validated{"0F0,0W0,0I0\n", "rank 0, step 1 (0W0): 0W0 runs before 0I0"},
         Validated{
             "0F0,0B0,0W0\n",
-            "rank 0, step 2 (0W0): 0W0 runs in spite of 0B0: B is I and W in one; papers on zero bubble write B for I"},
+            "rank 0, step 2 (0W0): 0W0 runs in addition to 0B0: B combines I and W; zero-bubble papers write B for I"},
         Validated{
             "0F0,0I0,0B0\n",
-            "rank 0, step 2 (0B0): 0B0 runs in spite of 0I0: B is I and W in one; papers on zero bubble write B for I"},
+            "rank 0, step 2 (0B0): 0B0 runs in addition to 0I0: B combines I and W; zero-bubble papers write B for I"},
         Validated{"0F0,0I0\n", "rank 0: 0W0 never runs"}, Validated{"0F0,0F1,0B1\n", "rank 0: 0B0 never runs"},
         Validated{"0F0,0B0,0F2,0B2\n", "rank 0: 0F1 never runs: the chain has microbatches 0 to 2 (0F2 on rank 0)"},
         Validated{"0F0,0F1,0B0,0B1\n1F0,1B0\n",
                   "rank 1: 1F1 never runs: the chain has microbatches 0 to 1 (0F1 on rank 0)"},
         Validated{"0F0,0B0,0B1\n", "rank 0: 0F1 never runs: the chain has microbatches 0 to 1 (0B1 on rank 0)"},
-        Validated{
-            "0F99999999,0B99999999\n",
-            "rank 0, step 0 (0F99999999): microbatches are numbered from 0 without gaps, and there are only 2 actions"},
+        Validated{"0F99999999,0B99999999\n",
+                  "rank 0, step 0 (0F99999999): microbatches must be numbered from 0 without gaps, but there are only "
+                  "2 actions"},
         Validated{"0F0,(0F1;0F2)OVERLAP_F_B,0B0,0B1,0B2\n",
                   "rank 0, step 1 (0F1): 0F1 and 0F2 cannot overlap: a pair is one F and one B or I"},
         Validated{"0F0,0I0,(0F1;0W0)OVERLAP_F_B,0B1\n",
@@ -90,9 +91,13 @@ INSTANTIATE_TEST_SUITE_P(
         // A backward of a later step: the step counts a pair as one cell.
         Validated{"0F0,(0F1;0B0)OVERLAP_F_B,0B0,0B1\n", "rank 0, step 2 (0B0): 0B0 runs a second time"},
         Validated{"0F0,0B0\n1F0,1B0\n", "the chains cover 1 of 2 stages", "0-0"},
-        Validated{"0F0,0B0\n1F0,1B0\n", "chain 1-1 does not fit: the next stage is 0 of 2", "1-1"},
-        Validated{"0F0,0B0\n1F0,1B0\n", "chain 0-2 does not fit: the next stage is 0 of 2", "0-2"},
-        Validated{"0F0,0B0\n1F0,1B0\n", "chain 0-1 does not fit: the next stage is 1 of 2", "0-0,0-1"}));
+        Validated{"0F0,0B0\n1F0,1B0\n",
+                  "chain 1-1 is invalid: chains must be contiguous, and the next one starts at stage 0 of 2", "1-1"},
+        Validated{"0F0,0B0\n1F0,1B0\n",
+                  "chain 0-2 is invalid: chains must be contiguous, and the next one starts at stage 0 of 2", "0-2"},
+        Validated{"0F0,0B0\n1F0,1B0\n",
+                  "chain 0-1 is invalid: chains must be contiguous, and the next one starts at stage 1 of 2",
+                  "0-0,0-1"}));
 
 INSTANTIATE_TEST_SUITE_P(
     Deadlock, Validation,
