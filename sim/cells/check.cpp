@@ -66,7 +66,7 @@ class TransferCheck {
   const CellProgram& program_;
   Needs needs_;
   ByStage<std::size_t> microbatches_;
-  Inputs<bool> sent_;  // by any rank, at any step
+  Inputs<bool> sent_;  // sent by any rank at any step
   Inputs<bool> received_;
   Inputs<bool> made_;  // before the current cell
   Inputs<bool> arrived_;

@@ -62,7 +62,7 @@ Evaluation evaluate(const PreparedStep& step, Detail detail, const EvaluationOpt
 /// Bytes of the rank that fills its device most, as a fraction of that device's memory.
 struct FullestRank {
   double share = 0.0;
-  double bytes = 0.0;  ///< of the rank with most, as in nvidia-smi
+  double bytes = 0.0;  ///< bytes of the fullest rank, as in nvidia-smi
 };
 FullestRank fullest_share(const MemoryResult& memory);
 

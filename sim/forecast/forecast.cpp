@@ -98,7 +98,7 @@ double hidden_by_pairs(const PreparedStep& step) {
 struct InsidePasses {
   Breakdown spent;               // time of passes on recomputation, communication and the host, means over ranks
   CommunicationResult sent;      // all traffic, hidden or not
-  double recompute_flops = 0.0;  // of one pipeline
+  double recompute_flops = 0.0;  // per pipeline
 };
 
 InsidePasses inside_passes(const PreparedStep& step) {

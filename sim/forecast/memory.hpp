@@ -125,9 +125,8 @@ std::vector<HeldBytes> held_as_priced(const PreparedStep& step);
 /// is separate from the input gradient, the run keeps less of some layers in between and more of others:
 ///   linears       their inputs, and the gradients of their outputs
 ///   norms         the same: normalised inputs and gradients of outputs
-///   biases        with sequence parallelism, after row-parallel linears: their rows of the gradient that the linear
-///   has
-///                 in full
+///   biases        with sequence parallelism, after row-parallel linears: their rows of the gradient, which the
+///                 linear has in full
 ///   embedding     the gradient of its output
 ///   the others    nothing
 /// A gradient that two layers keep counts once. Left out: one float per row of each norm, slices that attend to less

@@ -238,7 +238,7 @@ struct RunResult {
   double storage_interval_s = 0.0;
   double memory_interval_s = 0.0;
   double checkpoint_gib = 0.0;
-  double checkpoint_cost_s = 0.0;    ///< of that level
+  double checkpoint_cost_s = 0.0;    ///< cost of a checkpoint of that level
   double restore_s = 0.0;            ///< from storage
   double nodes_in_repair = 0.0;      ///< on average
   int spares_for_95 = 0;             ///< nodes: more are in repair for less than 5 % of the time

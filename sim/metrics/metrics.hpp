@@ -67,8 +67,7 @@ struct RankMetrics {
   std::array<Ticks, kBubbleCauses> bubble_by_cause{};
   Ticks first_start = 0;  ///< of actions and sends, not of the flush
   Ticks last_end = 0;
-  int peak_in_flight = 0;  ///< chunks whose activations are held: one more at F, one fewer at B or W, in order of
-                           ///< chunks whose activations are held: +1 at F, -1 at B or W, in order of execution
+  int peak_in_flight = 0;  ///< chunks whose activations are held: +1 at F, -1 at B or W, in order of execution
   std::array<Ticks, kSpanKindCount>
       time_by_kind{};  ///< indexed by SpanKind, whether overlapped or not; a pair's time counts for its first half
 
@@ -293,7 +292,7 @@ std::vector<TimedArc> maximum_ratio_cycle(const std::vector<TimedArc>& arcs, std
 struct SteadyState {
   Ticks window_ticks = 0;       ///< growth of the makespan with `window_microbatches` more microbatches
   int window_microbatches = 0;  ///< whole rounds of the critical cycle
-  int start_microbatches = 0;   ///< where the last window begins
+  int start_microbatches = 0;   ///< start of the last window
   bool periodic = false;        ///< converged: the period is exact
   double fill_ticks = 0.0;      ///< makespan minus microbatches * period: filling and draining, paid once
   double idle_fraction = 0.0;   ///< of the devices within the window, whatever they wait for

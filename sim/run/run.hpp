@@ -98,11 +98,11 @@ struct RunCause {
   double events = 0.0;  ///< number from which the rate was estimated; 0: the rate is known
   Nanoseconds detection = 0;
   Nanoseconds repair = 0;
-  int nodes = 0;               ///< that it takes out of service
+  int nodes = 0;               ///< number taken out of service
   bool site = false;           ///< it takes out all nodes; spares do not help
   bool silent = false;         ///< found `detection` later; the run continues meanwhile
   bool needs_storage = false;  ///< it destroys the copies in memory
-  int replicas = 0;            ///< of an elastic run that stop with it
+  int replicas = 0;            ///< replicas of an elastic run that stop with it
 };
 
 /// Checkpoints of one kind, at multiples of `interval` of training since the start of the run.
@@ -126,7 +126,7 @@ struct RunCase {
   int least_replicas = 0;   ///< 0: the run needs all of them
   bool keeps_state = true;  ///< the remaining replicas hold the whole state and continue from the current step
   Nanoseconds regroup = 0;
-  Nanoseconds rejoin = 0;    ///< of a replica whose nodes are available
+  Nanoseconds rejoin = 0;    ///< for a replica whose nodes are available
   std::vector<double> pace;  ///< indexed by replicas: training speed relative to that of all; 0: impossible
 
   double slow_per_second = 0.0;  ///< starts of slow phases

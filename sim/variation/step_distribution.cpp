@@ -96,7 +96,7 @@ class Sampler {
   void draw_optimizers();
 
   struct RandomStraggler {
-    double probability = 0.0;  // that any device of a pipeline rank is slow
+    double probability = 0.0;  // probability that any device of a pipeline rank is slow
     double factor = 1.0;
   };
 
