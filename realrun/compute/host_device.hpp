@@ -7,7 +7,7 @@
 
 namespace flopcast::realrun {
 
-/// The CPU: works at once.
+/// The CPU: operations complete before the call returns.
 class HostDevice : public ComputeDevice {
  public:
   Buffer allocate(std::size_t bytes) override { return allocate_host(bytes); }
@@ -28,19 +28,21 @@ class HostDevice : public ComputeDevice {
 /// The floats of a buffer in host memory.
 float* host_floats(const Buffer& buffer);
 
-/// The codec that a job file's layout.compression names; null for none. What messages cost: model/cost/gradients.cpp.
+/// The codec that a job file's layout.compression names; null for none. Message costs: model/cost/gradients.cpp.
 ///
 ///   8bit, 4bit  blocks of 512 values, the last one shorter: scale = largest magnitude / 127 (/ 7), codes = values /
-///               scale, rounded to nearest, ties to even (QSGD, 1610.02132 §5, rounds by chance: equal runs would
+///               scale, rounded to nearest, ties to even (QSGD, 1610.02132 §5, rounds randomly: equal runs would
 ///               differ). A message is all scales, then all codes; two 4-bit codes share a byte, the first in its low
-///               half. Exchanged by parts, as 1-bit Adam does (Tang et al. 2102.02888 §4.2); no error feedback
-///   topk:F      the ceil(F · count) largest magnitudes, the earlier of equals, in order of place: all values, then all
-///               4-byte places (1704.05021 §3). Gathered. The rest is kept as residual (Stich et al. 1809.07599 §2)
-/// Gradients that are not finite stay so in the blocks they lie in.
-/// PowerSGD needs the shapes of matrices and is not among them: null too.
+///               half. Exchanged by parts, as in 1-bit Adam (Tang et al. 2102.02888 §4.2); no error feedback
+///   topk:F      the ceil(F · count) largest magnitudes, of equals the earlier, in order of position: all values, then
+///               all 4-byte positions (1704.05021 §3). Gathered. The rest is kept as residual (Stich et al. 1809.07599
+///               §2)
+///
+/// Non-finite gradients make their whole block non-finite. PowerSGD needs the shapes of matrices and is not a codec:
+/// null as well.
 std::unique_ptr<GradientCodec> make_host_codec(const Compression& compression);
 
-/// On the calling thread's CPU. It has no state: all ranks share it.
+/// Computes on the calling thread's CPU. Stateless: all ranks share it.
 LowRankProducts& host_low_rank_products();
 
 }  // namespace flopcast::realrun

@@ -15,12 +15,12 @@
 
 namespace flopcast::realrun {
 
-/// The weights that one pass over a stage reads and the gradients it adds to, asked for unit by unit and just in time,
-/// so that a strategy may keep them elsewhere (ZeRO) or act when they are complete (overlapped reductions).
+/// The weights that one pass over a stage reads and the gradients it adds to. The pass requests them unit by unit, just
+/// in time, so that a strategy may keep them elsewhere (ZeRO) or act once they are complete (overlapped reductions).
 class UnitStore : public Interface {
  public:
   virtual Buffer weights(int unit) = 0;
-  /// The gradients of the unit, to be added to; the next call is gradients_added() for the same unit.
+  /// The gradients of the unit, to be added to; the next call must be gradients_added() for the same unit.
   virtual Buffer gradients(int unit) = 0;
   virtual void gradients_added(int unit) = 0;
 };
@@ -30,21 +30,21 @@ struct StageLayout {
   std::vector<ParameterList> units;
 };
 
-/// Computes the actions of one rank's stages. A microbatch of a stage passes forward() once, then backward() once or
-/// input_gradient() and, any time later, weight_gradient(); what it needs to remember in between is its own matter.
-/// The backward passes have the weights of the forward pass, or newer ones (PipeMare).
+/// Computes the actions of one rank's stages. A microbatch passes a stage's forward() once, then backward() once, or
+/// input_gradient() and at any later time weight_gradient(); the implementation remembers what it needs in between.
+/// Backward passes see the weights of the forward pass, or newer ones (PipeMare).
 class StageCompute : public Interface {
  public:
-  /// Of any stage of the program, on this rank or not.
+  /// Layout of any stage of the program, whether on this rank or not.
   virtual StageLayout layout(int stage) const = 0;
   /// Writes the initial weights of a unit of any stage.
   virtual void initialise(int stage, int unit, const Buffer& weights) = 0;
-  /// Weights that were handed to a pass may hold other values from now on, or their memory other weights.
+  /// Weights handed to a pass may change from now on, or their memory may hold other weights.
   virtual void weights_changed() {}
-  /// Size of what a stage hands to the next one, and of its gradient.
+  /// Bytes that a stage sends to the next one; its gradient has the same size.
   virtual std::size_t boundary_bytes(int stage) const = 0;
 
-  /// Which data the microbatches stand for from now on.
+  /// Selects the data of the microbatches that follow.
   virtual void begin_step(int step) = 0;
   /// `input` is empty on the first stage of a chain, the result on the last.
   virtual Buffer forward(StageIndex stage, MicrobatchIndex microbatch, const Buffer& input, UnitStore& store) = 0;
@@ -55,70 +55,72 @@ class StageCompute : public Interface {
   virtual Buffer backward(StageIndex stage, MicrobatchIndex microbatch, const Buffer& output_gradient,
                           UnitStore& store) = 0;
 
-  /// Whether the halves of an overlapped pair are one to whoever waits: they begin when both have their inputs, and
-  /// both results are there at the end. Else they run one after the other, each as soon as it can.
+  /// True if the two halves of an overlapped pair appear as one to other ranks: they begin once both have their inputs,
+  /// and both results are available at the end. Otherwise they run one after the other, each as early as possible.
   virtual bool overlaps_pairs() const { return false; }
 
-  /// Mean loss of a microbatch of this step; nothing but on the last stage of a chain, after its forward pass.
+  /// Mean loss of a microbatch of this step; set only on the last stage of a chain, after its forward pass.
   virtual std::optional<double> loss(StageIndex stage, MicrobatchIndex microbatch) const = 0;
-  /// Most bytes that were kept at once between forward and weight gradient passes.
+  /// Peak of the bytes kept between forward and weight gradient passes.
   virtual std::size_t peak_activation_bytes() const = 0;
 };
 
-/// What a rank computes and on which data.
+/// The network that a rank computes, and its data.
 struct NetworkStagesSpec {
   NetworkSpec network;
   std::vector<StagePart> parts;  ///< by stage of the program; stages of a second chain repeat the model
   TensorForm form;
-  std::size_t alignment = 1;  ///< of parameters, see ParameterList
+  std::size_t alignment = 1;  ///< of the parameters, see ParameterList
   ContextPart context = {};
   int micro_batch_size = 1;
-  /// Of each microbatch; actions then number slices, see Program::slices_per_microbatch.
+  /// Slices per microbatch; if more than one, actions number slices, see Program::slices_per_microbatch.
   int slices = 1;
   float loss_weight = 1;  ///< 1 / microbatches (or slices) that make one update, over all replicas
   /// First sample of a microbatch in a step.
   std::function<std::uint64_t(int step, StageIndex stage, MicrobatchIndex microbatch)> first_sample;
-  /// Where activations wait in the host's memory for their backward pass: told how many bytes have gone there, or come
-  /// back.
+  /// Called with the number of bytes moved to the host or back, if activations wait for their backward pass in host
+  /// memory.
   std::function<void(std::size_t)> offloads;
   std::function<void()> poke;                        ///< see Pass
-  ComputeDevice* device = nullptr;                   ///< of the rank
-  Kernels<float>* kernels = &host_kernels<float>();  ///< on that device
+  ComputeDevice* device = nullptr;                   ///< the rank's device
+  Kernels<float>* kernels = &host_kernels<float>();  ///< for that device
 };
 
 /// The stages of a small network, in 32-bit floats between the operations.
 std::unique_ptr<StageCompute> make_network_stages(NetworkStagesSpec spec);
 
-/// Lets one thread take exactly as long as it should by sleeping towards absolute deadlines of host_clock().
+/// Makes one thread take exactly the required time by sleeping until absolute deadlines of host_clock().
 ///
-/// A deadline counts from when the action should have begun, so that waking up late in one action does not delay the
-/// next: an action that follows at once begins, on paper, where the last one should have ended (a millisecond before at
-/// most: a thread that is starved for longer shows). The last stretch of an action is spun, as timers wake a thread
-/// some 20 us late. Many more ranks than cores thus keep their time as long as actions are milliseconds.
+/// A deadline counts from the time the action should have begun, so that a late wake-up in one action does not delay
+/// the next: an action that follows immediately begins, on paper, when the previous one should have ended. The
+/// correction is at most a millisecond: a thread that is starved for longer appears late. The last stretch of an action
+/// is a busy wait, because timers wake a thread some 20 us late. Many more ranks than cores thus keep their pace as
+/// long as actions take milliseconds.
 class Pace {
  public:
   /// `poke` is called about every millisecond of sleep (see RankTransport::poke).
   explicit Pace(std::function<void()> poke);
 
-  void begin();               ///< an action
-  void work(Ticks duration);  ///< sleeps until what the action has done so far should be done
-  void pause();               ///< what follows, until resume(), takes its own time
+  void begin();               ///< of an action
+  void work(Ticks duration);  ///< sleeps until the work of the action so far should be done
+  void pause();               ///< time until resume() is not part of the work
   void resume() { deadline_ += host_clock() - paused_; }
-  void end();  ///< of the action, to the microsecond
+  void end();  ///< of the action, accurate to the microsecond
 
  private:
   void sleep_until(Ticks deadline);
 
   std::function<void()> poke_;
   Ticks deadline_ = 0;
-  Ticks ended_ = 0;  // when the last action really did
+  Ticks ended_ = 0;  // actual end of the last action
   Ticks paused_ = 0;
 };
 
 /// Takes the time of every action instead of computing it, so that more ranks than cores run at the pace of a larger
-/// machine. Sizes are those of the stages it stands for, and weights, gradients and messages are asked for, handed in
-/// and sent as by them: all communication is real. Results and gradients are zeros, losses too.
-/// `times` by stage; `sizes` outlives it. `last` tells whether a stage is the last of its chain, `first` the first.
+/// machine. Sizes, weights, gradients and messages are those of the stages it replaces: all communication is real.
+/// Results, gradients and losses are zero.
+/// `times` are by stage; `sizes` must outlive the result. `first` and `last` return true for the first and the last
+/// stage of a chain.
 std::unique_ptr<StageCompute> make_sleeping_stages(const StageCompute& sizes, std::vector<StageTimes> times,
                                                    std::function<bool(int)> first, std::function<bool(int)> last,
                                                    std::function<void()> poke);

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// What hosts and GPUs compute alike; nvcc compiles it for both.
+// Arithmetic shared by hosts and GPUs; nvcc compiles it for both.
 #ifdef __CUDACC__
 #define FLOPCAST_ANYWHERE __host__ __device__
 #else
@@ -31,11 +31,11 @@ struct UpdateRule {
   float beta2 = 0.999F;
   float epsilon = 1e-8F;
 
-  /// Floats of state for each weight.
+  /// Floats of optimizer state per weight.
   int states() const;
 };
 
-/// The weights, gradients and results of one optimizer step; the results may be the weights.
+/// The weights, gradients and results of one optimizer step; the results may overwrite the weights.
 struct Update {
   const float* weights;
   const float* gradients;
@@ -50,7 +50,7 @@ FLOPCAST_ANYWHERE inline void update_by_sgd(const UpdateRule& rule, const Update
   update.updated[index] = update.weights[index] - rule.rate * speed;
 }
 
-/// Adam's rule at one step.
+/// Adam's rule for one step.
 struct AdamStep {
   AdamStep(const UpdateRule& of, int step)
       : rule(of),
@@ -72,7 +72,7 @@ struct AdamStep {
   float square_correction;
 };
 
-/// Beyond it shares are 0 and 1 to the last bit, and the exponential stays finite.
+/// Clamps an exponent: beyond the limit, shares round to exactly 0 and 1, and the exponential stays finite.
 template <class T>
 FLOPCAST_ANYWHERE T within_exponents(T x) {
   constexpr T kFar = T(60);
@@ -108,7 +108,7 @@ class GeluPoint {
   T rest_;  // 1 - share
 };
 
-/// See Kernels::gated_silu: element `index` of y, and the gradients of the two of x that it is made of.
+/// See Kernels::gated_silu: element `index` of y, and the gradients of the two elements of x it depends on.
 template <class T>
 FLOPCAST_ANYWHERE void gated_silu_at(const T* x, T* y, std::size_t index) {
   const T gate = x[2 * index];
@@ -122,7 +122,7 @@ FLOPCAST_ANYWHERE void gated_silu_gradient_at(const T* dy, const T* x, T* dx, st
   dx[2 * index + 1] = dy[index] * gate * share;
 }
 
-/// A well mixed 64-bit hash (splitmix64, Steele et al. 2014); the one source of chance in a run.
+/// A well-mixed 64-bit hash (splitmix64, Steele et al. 2014); the only source of randomness in a run.
 constexpr std::uint64_t mix(std::uint64_t value) {
   value += 0x9E3779B97F4A7C15U;
   value = (value ^ (value >> 30U)) * 0xBF58476D1CE4E5B9U;
@@ -130,18 +130,18 @@ constexpr std::uint64_t mix(std::uint64_t value) {
   return value ^ (value >> 31U);
 }
 
-/// Initial values of a rectangle of a matrix. Each depends on `start` and its place in the whole matrix only, so every
-/// partition of the matrix, and every device, draws the same bits. Uniform around 0 with the standard deviation
-/// `deviation`, or the constant `value` where that is 0.
+/// Initial values of a rectangle of a matrix. Each value depends only on `start` and its position in the whole matrix,
+/// so every partition of the matrix, and every device, draws the same bits. Uniform around 0 with standard deviation
+/// `deviation`, or the constant `value` if that is 0.
 struct Draw {
   std::uint64_t start = 0;
-  std::size_t first = 0;    ///< place of the first element in the whole matrix, row by row
+  std::size_t first = 0;    ///< position of the first element in the whole matrix, row by row
   std::size_t columns = 1;  ///< of the rectangle
   std::size_t whole_columns = 1;
   float value = 0;
   float deviation = 0;
 
-  /// Element number `index` of the rectangle.
+  /// Element `index` of the rectangle.
   constexpr float at(std::size_t index) const {
     if (deviation == 0) return value;
     const std::size_t place = first + index / columns * whole_columns + index % columns;
@@ -152,23 +152,23 @@ struct Draw {
   }
 };
 
-/// How a GPU multiplies matrices. Sums have 32 bits, and so has everything between the products.
+/// How a GPU multiplies matrices. Sums, and everything between the products, are 32-bit.
 enum class GemmPrecision : std::uint8_t {
   kFp32,
-  kTf32,  ///< factors rounded to 10 bits behind the point
+  kTf32,  ///< factors rounded to 10 mantissa bits
   kBf16,  ///< factors rounded to bfloat16
-  kFp8,   ///< linears of blocks in 8 bits: e4m3, gradients e5m2, scaled by tensor; the rest as kBf16
+  kFp8,   ///< linears of blocks in 8 bits: e4m3, gradients e5m2, scaled per tensor; everything else as kBf16
 };
 
 }  // namespace flopcast::realrun
 
-// What the kernels take, for those who ask before any GPU is touched: no header of CUDA is needed here.
+// Limits of the kernels, for checks made before any GPU is opened: no CUDA header is needed.
 
 namespace flopcast::realrun::cuda {
 
-/// Columns of an attention head.
+/// Most columns of an attention head.
 inline constexpr int kLargestHead = 128;
-/// Inputs of a reduction: members of a group of virtual devices.
+/// Most inputs of a reduction: members of a group of virtual devices.
 inline constexpr int kMostInputs = 16;
 
 }  // namespace flopcast::realrun::cuda

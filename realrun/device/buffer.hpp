@@ -8,7 +8,7 @@
 
 namespace flopcast::realrun {
 
-/// Base of everything that is used through pointers to an abstract class: neither copied nor moved.
+/// Base of every class used through pointers to an abstract base: neither copyable nor movable.
 class Interface {
  public:
   Interface() = default;
@@ -17,8 +17,8 @@ class Interface {
   virtual ~Interface() = default;
 };
 
-/// A handle on a piece of a device's memory, shared by whoever holds it. Only the device that allocated it and the
-/// transport of its kind may dereference the address: executor and parallel strategies hand buffers on, and cut them.
+/// A handle on a piece of a device's memory with shared ownership. Only the device that allocated it and the matching
+/// transport may dereference the address; the executor and parallel strategies only pass buffers on and slice them.
 class Buffer {
  public:
   Buffer() = default;
@@ -28,7 +28,7 @@ class Buffer {
   bool empty() const { return bytes_ == 0; }
   std::size_t bytes() const { return bytes_; }
   std::byte* address() const { return address_; }
-  /// `bytes` from `offset` on, in the same memory.
+  /// `bytes` starting at `offset`, in the same memory.
   Buffer slice(std::size_t offset, std::size_t bytes) const {
     Buffer part = *this;
     part.address_ += offset;
@@ -42,22 +42,22 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
-/// Between places that do not overlap. An empty buffer has no address, which std::memcpy does not take even for
-/// nothing.
+/// Copies between ranges that do not overlap. An empty buffer has a null address, which std::memcpy does not accept
+/// even for zero bytes.
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
-/// In the process's own memory, filled with zeros.
+/// Allocates zeroed host memory.
 Buffer allocate_host(std::size_t bytes);
 
-/// Memory of a device that works behind the host's back. A buffer that its last holder has let go is handed out again
-/// at once, although the device may not have come to its last use: what is handed out is for the same queue, which
-/// comes to the next use later still. Allocating and freeing for real would stop the device. Sizes are rounded up to
-/// classes of an eighth of a power of two. Any thread may call; the memory is freed when pool and buffers are gone.
+/// Memory of a device that runs asynchronously. A buffer is reused as soon as its last holder releases it, although the
+/// device may not have reached its last use: new holders queue to the same queue, so their first use comes later. Real
+/// allocation and deallocation would stall the device. Sizes are rounded up to classes of an eighth of a power of two.
+/// Thread-safe; the memory is freed once the pool and all its buffers are gone.
 class MemoryPool {
  public:
-  /// Throws EnvironmentError when there is none.
+  /// Throws EnvironmentError if out of memory.
   using Allocate = std::function<std::byte*(std::size_t bytes)>;
   using Free = std::function<void(std::byte*)>;
 

@@ -21,49 +21,49 @@
 
 namespace flopcast::realrun {
 
-/// The machine's steady clock starts again after so many nanoseconds, 46 days: a longer time in picoseconds would leave
-/// 64 bits. Of a run during which it does, the times are wrong.
+/// The machine's steady clock wraps around after this many nanoseconds, 46 days: a longer time in picoseconds would
+/// overflow 64 bits. A run that spans the wrap-around has wrong times.
 inline constexpr std::int64_t kHostClockPeriodNs = 4'000'000'000'000'000;
 
-/// The machine's steady clock in picoseconds, the same for all threads and processes of a machine.
+/// The machine's steady clock in picoseconds, shared by all threads and processes of a machine.
 Ticks host_clock();
 
-/// A point in the work of a device's queue, which the device comes to some time after the host has set it.
+/// A point in a device queue, which the device reaches some time after the host recorded it.
 class Moment : public Interface {
  public:
-  /// Whether the device has come to it. Throws EnvironmentError when the device has failed.
+  /// True once the device has reached it. Throws EnvironmentError if the device has failed.
   virtual bool reached() = 0;
-  /// In ticks of host_clock(); waits until it is reached.
+  /// Time in ticks of host_clock(); waits until it is reached.
   virtual Ticks time() = 0;
 };
 
-/// A moment in the work of a device: a time on a device that works at once, else a point in a queue.
+/// A point in a device's work: a time on a synchronous device, otherwise a point in a queue.
 struct Mark {
   Ticks ticks = 0;
   std::shared_ptr<Moment> moment = nullptr;
 };
 
-/// From when to when, by the clock of the device (ComputeDevice::mark).
+/// Start and end by the device's clock (ComputeDevice::mark).
 struct Interval {
   Mark start;
   Mark end;
 };
 
-/// What one rank's device does side by side. What is called for one queue happens in the order of the calls.
+/// Queues of one rank's device, which run concurrently. Work of one queue runs in the order of the calls.
 enum class Queue : std::uint8_t {
-  kCompute,   ///< passes, optimizer, and collectives that they wait for
+  kCompute,   ///< passes, optimizer, and the collectives they wait for
   kSend,      ///< messages to other ranks
   kReceive,   ///< messages from other ranks
-  kGradient,  ///< collectives beside the computation
+  kGradient,  ///< collectives overlapped with computation
 };
 inline constexpr int kQueues = 4;
 
-/// Buffers that a device still works on behind the host's back. Memory is handed out again in the order of the
-/// computation (MemoryPool), so what other queues use must be held until they are through. A queue that waits for
-/// others, as one does in which a message is awaited, holds nothing that is not its own. Any thread may call.
+/// Buffers that an asynchronous device still uses. Memory is reused in the order of the computation (MemoryPool), so
+/// buffers used by other queues must be held until those are done. A queue that waits for other ranks, such as one that
+/// receives a message, holds only its own buffers. Thread-safe.
 class KeptBuffers {
  public:
-  /// Until the moment of that queue is reached and somebody calls again.
+  /// Holds the buffers until the queue has reached the moment; they are released by a later call.
   void keep(Queue queue, std::shared_ptr<Moment> until, std::vector<Buffer> buffers) {
     const std::lock_guard lock(mutex_);
     for (auto& [any, kept] : kept_) {
@@ -83,10 +83,11 @@ class KeptBuffers {
   std::map<Queue, std::deque<Entry>> kept_;
 };
 
-/// Looks from a thread of its own for what nobody else would notice: calls of a library that never come back.
+/// Detects from its own thread what nothing else would notice: library calls that never return.
 class Watchdog {
  public:
-  /// Calls `bite` once, in that thread, when it has lived for `patience`, or `beats` has stayed the same for so long.
+  /// Calls `bite` once, in that thread, when the watchdog has existed for `patience`, or with `beats` when that has not
+  /// changed for `patience`.
   Watchdog(std::chrono::milliseconds patience, std::function<void()> bite,
            const std::atomic<std::uint64_t>* beats = nullptr);
   Watchdog(const Watchdog&) = delete;
@@ -105,73 +106,74 @@ class Watchdog {
   std::thread thread_;
 };
 
-/// One question for the time: when it was asked and answered by the own clock, and what the other clock said.
+/// One query of another clock: when it was sent and answered by the local clock, and the time the other clock reported.
 struct ClockReading {
   Ticks asked = 0;
   Ticks answered = 0;
   Ticks other = 0;
 };
 
-/// What to add to the other clock to have the own: the other one was read half-way between question and answer, most
-/// nearly so in the quickest exchange (Cristian, Distributed Computing 3, 1989, §3). Wrong by half of that exchange at
-/// most: some microseconds over InfiniBand, tens over Ethernet. Left out: clocks that run at different rates, apart
-/// from measuring anew every step.
+/// The offset to add to the other clock to get the local one. Assumes that the other clock was read half-way between
+/// query and answer, which is most accurate in the fastest exchange (Cristian, Distributed Computing 3, 1989, §3). The
+/// error is at most half of that exchange: some microseconds over InfiniBand, tens over Ethernet. Left out: clocks that
+/// run at different rates, except that every step measures again.
 Ticks clock_offset(const std::vector<ClockReading>& readings);
 
-/// Memory and elementwise work of one rank's device, as the executor and the parallel strategies need it. All buffers
-/// hold 32-bit floats. A device may work behind the host's back: operations happen in the order of the calls.
+/// Memory and element-wise operations of one rank's device, as the executor and the parallel strategies need them. All
+/// buffers hold 32-bit floats. A device may be asynchronous: operations run in the order of the calls.
 class ComputeDevice : public Interface {
  public:
-  /// Filled with zeros.
+  /// Returns zeroed memory.
   virtual Buffer allocate(std::size_t bytes) = 0;
-  /// The same without the zeros: for what is written before it is read.
+  /// The same without zeroing, for buffers that are written before they are read.
   virtual Buffer reserve(std::size_t bytes) { return allocate(bytes); }
-  /// In elements: where products of matrices want each of them to begin.
+  /// Alignment, in elements, that matrix products require of their operands.
   virtual std::size_t alignment() const { return 1; }
   virtual void zero(const Buffer& buffer) = 0;
-  /// Fills the buffer with the draw's values, the same bits on every device.
+  /// Fills the buffer with the draw's values; the bits are the same on every device.
   virtual void draw(const Draw& draw, const Buffer& to) = 0;
   virtual void copy(const Buffer& from, const Buffer& to) = 0;
   virtual void add(const Buffer& from, const Buffer& to) = 0;  ///< to += from
-  /// One optimizer step: `updated`, which may be `weights`, from weights, gradients and states. `step` counts from 1.
+  /// One optimizer step: computes `updated`, which may be `weights`, from weights, gradients and states. `step` counts
+  /// from 1.
   virtual void optimize(const UpdateRule& rule, int step, const Buffer& weights, const Buffer& gradients,
                         const std::vector<Buffer>& states, const Buffer& updated) = 0;
 
-  /// From and to the host's memory; both return when the host may go on with it.
+  /// Copy from and to host memory; both return once the host may reuse its memory.
   virtual void upload(const std::byte* from, const Buffer& to) = 0;
   virtual void download(const Buffer& from, std::byte* to) = 0;
 
   virtual Mark mark() = 0;
-  /// In ticks of host_clock(); waits for the moment if need be.
+  /// Time in ticks of host_clock(); waits for the moment if necessary.
   virtual Ticks time_of(const Mark& mark) = 0;
-  /// Gives a device that works behind the host's back a little to do, so that what is called next has long been called
-  /// when the device comes to it.
+  /// Gives an asynchronous device some work, so that the following calls are queued well before the device reaches
+  /// them.
   virtual void hold() {}
 };
 
-/// Turns gradients into shorter messages and back, on one device. Values are 32-bit floats.
+/// Encodes gradients into shorter messages and decodes them, on one device. Values are 32-bit floats.
 class GradientCodec : public Interface {
  public:
-  /// How the messages of replicas are added up.
+  /// How the messages of replicas are summed.
   enum class Exchange {
-    kByParts,   ///< everybody sends part i to replica i, which adds up and sends its sum, encoded again, to everybody
-    kGathered,  ///< everybody sends its message to everybody
+    kByParts,   ///< every rank sends part i to replica i, which sums it and sends the re-encoded sum to all ranks
+    kGathered,  ///< every rank sends its message to all others
   };
   virtual Exchange exchange() const = 0;
-  /// Whether what a message leaves out is kept and added to the next values (error feedback).
+  /// True if the part that a message omits is kept and added to the next values (error feedback).
   virtual bool keeps_residual() const = 0;
 
-  /// Of the message for `count` values.
+  /// Bytes of the message for `count` values.
   virtual std::size_t message_bytes(std::size_t count) const = 0;
-  /// Writes the message for `values` + `residual` and leaves in `residual` what the message does not say. `residual` is
-  /// empty where none is kept.
+  /// Writes the message for `values` + `residual` and leaves in `residual` what the message omits. `residual` is empty
+  /// if none is kept.
   virtual void encode(const Buffer& values, const Buffer& residual, const Buffer& message) = 0;
-  /// sum += what the message for that many values says.
+  /// sum += the values that the message encodes.
   virtual void add_decoded(const Buffer& message, const Buffer& sum) = 0;
 };
 
-/// The arithmetic of PowerSGD (Vogels et al. 1905.13727, algorithm 1) on one device. With r the rank, a gradient matrix
-/// M of n rows and m columns, of 32-bit floats, is taken for P·Qᵀ, with P of n rows and Q of m rows, r columns each.
+/// The arithmetic of PowerSGD (Vogels et al. 1905.13727, algorithm 1) on one device. For rank r, a gradient matrix M of
+/// n rows and m columns of 32-bit floats is approximated by P·Qᵀ, with P of n rows, Q of m rows and r columns each.
 class LowRankProducts : public Interface {
  public:
   struct Shape {
@@ -182,15 +184,15 @@ class LowRankProducts : public Interface {
     std::size_t left_bytes() const { return rows * rank * sizeof(float); }      ///< of P
     std::size_t right_bytes() const { return columns * rank * sizeof(float); }  ///< of Q
   };
-  /// Q before the first step: the same wherever it is called, with columns that depend on each other nowhere.
+  /// Q before the first step: the same wherever it is called, with linearly independent columns.
   virtual void start(const Shape& shape, const Buffer& right) = 0;
   /// residual += gradient, P = residual · Q.
   virtual void project(const Shape& shape, const Buffer& gradient, const Buffer& residual, const Buffer& right,
                        const Buffer& left) = 0;
-  /// Makes the columns of P orthonormal, or zero where they depend on those before them; Q = residualᵀ · P, and
-  /// residual -= P·Qᵀ: what is left out is kept (error feedback, algorithm 2).
+  /// Orthonormalises the columns of P, zeroing those that depend linearly on earlier ones; Q = residualᵀ · P, and
+  /// residual -= P·Qᵀ: the remainder is kept (error feedback, algorithm 2).
   virtual void fit(const Shape& shape, const Buffer& left, const Buffer& residual, const Buffer& right) = 0;
-  /// gradient = P·Qᵀ. A column of Q that is zero begins anew as by start(): it would stay so.
+  /// gradient = P·Qᵀ. A zero column of Q is reset as by start(): it would otherwise stay zero.
   virtual void rebuild(const Shape& shape, const Buffer& left, const Buffer& right, const Buffer& gradient) = 0;
 };
 

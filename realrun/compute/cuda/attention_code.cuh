@@ -2,14 +2,14 @@
 
 #include "realrun/compute/cuda/device_code.cuh"
 
-// What the kernels of attention have in common, with 32-bit arithmetic (attention.cu) and on tensor cores
-// (tensor_attention.cu): where heads lie and what queries see.
+// Head layout and masks shared by the attention kernels in 32-bit arithmetic (attention.cu) and on tensor cores
+// (tensor_attention.cu).
 
 namespace flopcast::realrun::cuda {
 
 inline constexpr float kMasked = -1e30F;
 
-/// The keys that a query sees, or the queries that see a key: from the first to the one before the end.
+/// Half-open range of the keys that a query sees, or of the queries that see a key.
 struct Range {
   int first = 0;
   int end = 0;
@@ -17,30 +17,30 @@ struct Range {
   __device__ bool has(int place) const { return place >= first && place < end; }
 };
 
-/// Where one query head of one sequence lies, and the key/value head it reads. Key and value stand side by side.
+/// Location of one query head of one sequence, and of the key/value head it reads. Key and value are adjacent.
 struct Head {
   const float* queries;
   const float* keys;
-  std::size_t stride;  // from row to row of both
-  int number;          // among the query heads
-  int first_row;       // of the sequence
+  std::size_t stride;  // elements between rows, of queries and keys alike
+  int number;          // index among the query heads
+  int first_row;       // first row of the sequence
   int head_dim;
   int length;
   float scale;
   AttentionSize size;
 
   __device__ const float* values() const { return keys + head_dim; }
-  // The keys that a query sees, from the first to the one before the end.
+  // First key that a query sees; end_seen() is one past the last.
   __device__ int first_seen(int query) const {
     if (size.chunk > 0) return query / size.chunk * size.chunk;
     return size.window > 0 ? max(0, query + 1 - size.window) : 0;
   }
   __device__ int end_seen(int query) const { return size.causal ? min(query + 1, length) : length; }
-  // None where there is no such query.
+  // Empty if there is no such query.
   __device__ Range seen_by(int query) const {
     return query < length ? Range{first_seen(query), end_seen(query)} : Range{};
   }
-  // None where there is no such key.
+  // Empty if there is no such key.
   __device__ Range who_see(int key) const {
     if (key >= length) return {};
     const int first = size.causal ? key : 0;
@@ -67,14 +67,14 @@ inline __device__ Head head_of(const float* qkv, AttentionSize size, int number)
           size};
 }
 
-/// What the backward pass reads beside qkv.
+/// Inputs of the backward pass besides qkv.
 struct Given {
   const float* logsumexp;
   const float* dy;
   const float* projection;
 };
 
-/// Rows of one head among them.
+/// Rows of one head within these inputs.
 struct GivenRows {
   const float* logsumexp;
   const float* projection;
@@ -94,7 +94,7 @@ inline dim3 grid_over(int rows, int tile, int heads, AttentionSize size) {
               static_cast<unsigned>(size.sequences));
 }
 
-// A block may have more than 48 KiB only when asked for.
+// A block gets more than 48 KiB of shared memory only on request.
 template <class... Parameters, class... Arguments>
 void queue_tiles(const char* name, void (*kernel)(Parameters...), dim3 grid, int threads, std::size_t bytes,
                  cudaStream_t stream, Arguments... arguments) {
@@ -103,7 +103,7 @@ void queue_tiles(const char* name, void (*kernel)(Parameters...), dim3 grid, int
   check(cudaGetLastError(), name);
 }
 
-/// dy · y of every row and head: what the softmax takes off the gradient of the scores.
+/// dy · y of every row and head: the term that the softmax subtracts from the gradient of the scores.
 void queue_projection(const float* output, const float* dy, float* projection, AttentionSize size, cudaStream_t stream);
 
 }  // namespace flopcast::realrun::cuda

@@ -19,21 +19,21 @@
 
 namespace flopcast::realrun::cuda {
 
-/// Streams that a rank's queues are, made by whoever decides which part of the GPU they run on.
+/// One stream per queue of a rank. The caller makes them, and thereby decides which part of the GPU they run on.
 using Streams = std::array<cudaStream_t, kQueues>;
 
-/// Messages and collectives go before computation: their few blocks take the place of those of a product that end first
-/// rather than of its last wave (CUDA programming guide, Stream Priorities).
+/// Messages and collectives take precedence over computation: their few blocks replace the first blocks of a product
+/// that end, instead of waiting for its last wave (CUDA programming guide, Stream Priorities).
 int priority_of(Queue queue);
-/// On the current GPU, with that priority.
+/// Makes a stream with that priority on the current GPU.
 cudaStream_t make_stream(Queue queue);
 
-/// One rank's share of a GPU: a stream for each queue, memory of its own, events for moments. Calls queue work and
-/// return; errors of the work come out of a later call.
+/// One rank's share of a GPU: a stream per queue, its own memory pool, and events as moments. Calls queue work and
+/// return; errors in that work surface in a later call.
 class CudaDevice : public ComputeDevice, public Queues {
  public:
-  /// Destroys the streams in the end. Memory comes from the current GPU. Whoever waits for the GPU longer than
-  /// `patience` gets an EnvironmentError; zero: has no limit.
+  /// Takes ownership of the streams. Allocates memory on the current GPU. A wait for the GPU that exceeds `patience`
+  /// throws EnvironmentError; zero means no limit.
   CudaDevice(const Streams& streams, DeviceClock& clock,
              std::chrono::milliseconds patience = std::chrono::milliseconds(0));
   CudaDevice(const CudaDevice&) = delete;
@@ -55,7 +55,7 @@ class CudaDevice : public ComputeDevice, public Queues {
   Ticks time_of(const Mark& mark) override;
   void hold() override;
 
-  /// On the whole GPU, whatever part the others have.
+  /// The new queue runs on the whole GPU, whatever part the others use.
   Queue add_queue() override;
   Buffer reserve_word() override { return allocate(sizeof(float)); }
   std::shared_ptr<Moment> record(Queue queue) override;
@@ -65,16 +65,16 @@ class CudaDevice : public ComputeDevice, public Queues {
               const Buffer& output) override;
 
   cudaStream_t stream(Queue queue) const { return streams_.at(static_cast<std::size_t>(queue)); }
-  /// Whether the GPU was waited for in vain.
+  /// True once a wait for the GPU has timed out.
   bool stuck() const { return stuck_; }
-  /// The same numbers in the device's memory, without waiting for what was queued before.
+  /// Copies the values to device memory without waiting for work queued earlier.
   Buffer constants(const std::vector<int>& values);
 
  private:
   class EventPool;
   class EventMoment;
 
-  /// 16 bytes: what products in tf32 and bf16 want to run on tensor cores (cuBLAS, Tensor Core Usage).
+  /// 16 bytes: the alignment that tf32 and bf16 products need to run on tensor cores (cuBLAS, Tensor Core Usage).
   static constexpr std::size_t kAlignedFloats = 4;
 
   void finish_computation() { time_of(mark()); }
@@ -89,12 +89,12 @@ class CudaDevice : public ComputeDevice, public Queues {
 
 float* floats(const Buffer& buffer);
 
-/// The layers' arithmetic in a device's compute queue. Products by `products`, attention fused, everything else by
-/// kernels of its own in 32 bits. With kBf16 the factors of each product are rounded first, attention's on tensor cores
-/// too; weights once until they change, which takes half of their memory again. With kFp8 linears of blocks multiply in
-/// 8 bits where all sizes are multiples of 16, each factor scaled by its own largest magnitude; all else is as with
-/// kBf16. Sums of weight gradients have 32 bits and are added to in place. Left out: token slices, heads wider than
-/// kLargestHead.
+/// The layers' arithmetic in a device's compute queue. `products` multiplies matrices, attention is fused, and
+/// everything else runs in separate 32-bit kernels. With kBf16 the factors of each product are rounded first, including
+/// those of attention, which then runs on tensor cores. Weights are rounded once per change, which takes half of their
+/// memory again. With kFp8 the linears of blocks multiply in 8 bits where all sizes are multiples of 16, each factor
+/// scaled by its largest magnitude; everything else is as with kBf16. Weight gradients are 32-bit and accumulate in
+/// place. Left out: token slices, heads wider than kLargestHead.
 std::unique_ptr<Kernels<float>> make_cuda_kernels(CudaDevice& device, MatrixProducts& products,
                                                   GemmPrecision precision);
 

@@ -10,29 +10,29 @@
 
 namespace flopcast::realrun::cuda {
 
-/// On the current GPU, beside all others.
+/// Makes a stream on the current GPU that does not synchronise with the default stream.
 cudaStream_t new_stream();
 
-/// Whether the device is past the event. Not being there yet is no error, nor is it left for the next launch to report.
+/// True once the device has passed the event. A pending event is not an error and does not surface in the next launch.
 bool has_reached(cudaEvent_t event);
 
-/// Tells when events of one GPU happened, in ticks of host_clock(). CUDA measures between two events, to half a
-/// microsecond and with 24 bits: times are taken from an anchor, an event whose time is known, which moves on with the
-/// events so that no distance is long. Any thread may call.
+/// Converts events of one GPU to ticks of host_clock(). CUDA measures the time between two events with a resolution of
+/// half a microsecond and 24 bits. Times are therefore taken from an anchor, an event of known time, which advances
+/// with the events so that no interval is long. Thread-safe.
 class DeviceClock {
  public:
-  /// Compares the clocks: waits for an event of an idle stream several times and believes the shortest wait.
+  /// Compares the clocks: waits several times for an event on an idle stream and trusts the shortest wait.
   DeviceClock();
-  /// By a stream given, where events of others cannot be timed against those of a new one. Destroys it in the end.
+  /// Uses the given stream, for events that cannot be timed against those of a new one. Takes ownership of it.
   explicit DeviceClock(cudaStream_t stream);
   DeviceClock(const DeviceClock&) = delete;
   DeviceClock& operator=(const DeviceClock&) = delete;
   ~DeviceClock();
 
-  /// Of an event that has been reached.
+  /// Time of an event that has been reached.
   Ticks time_of(cudaEvent_t event);
-  /// Compares the clocks anew. For one rank a process: the others' clocks drift apart. From now on times are those of
-  /// the host's clock plus `offset`.
+  /// Compares the clocks again, because those of different processes drift apart; for one rank per process. From then
+  /// on times are the host's plus `offset`.
   void synchronise(Ticks offset);
 
  private:
@@ -47,23 +47,24 @@ class DeviceClock {
   Ticks offset_ = 0;
 };
 
-/// Disjoint parts of a GPU's multiprocessors, each with streams whose kernels stay inside (CUDA 12.4's green contexts).
-/// Memory bandwidth, caches and power are still shared. The parts live until the program ends.
+/// Disjoint parts of a GPU's multiprocessors, each with streams whose kernels stay inside it (green contexts of CUDA
+/// 12.4). Memory bandwidth, caches and power are shared. The parts live until the program ends.
 struct GreenPart {
   int multiprocessors = 0;
   std::vector<cudaStream_t> streams;
-  cudaStream_t idle = nullptr;  ///< one more, for a clock
+  cudaStream_t idle = nullptr;  ///< an additional one, for a clock
 };
 
-/// What became of the wish for parts.
+/// Result of splitting a GPU.
 struct GreenParts {
-  std::vector<GreenPart> parts;  ///< empty when it was refused
-  std::string refusal;           ///< in that case why
-  bool timed_together = false;   ///< events of different parts, and of streams outside, can be timed against each other
+  std::vector<GreenPart> parts;  ///< empty if the driver refused
+  std::string refusal;           ///< the reason in that case
+  bool timed_together =
+      false;  ///< events of different parts, and of streams outside them, can be timed against each other
 };
 
-/// `count` equal parts of the current GPU with `streams` streams each, as large as its granularity allows. They are
-/// tried out: kernels run, events of one part are waited for by another and timed.
+/// `count` equal parts of the current GPU with `streams` streams each, as large as its granularity allows. Verifies
+/// them: runs kernels, waits for events of one part in another, and times them.
 GreenParts split_gpu(int count, int streams);
 
 }  // namespace flopcast::realrun::cuda
