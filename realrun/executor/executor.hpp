@@ -14,56 +14,56 @@
 
 namespace flopcast::realrun {
 
-/// The message that carries what the action needs from another stage, or makes for one; nothing where it needs or makes
-/// none.
+/// The message with the input that the action needs from another stage, or with the result it sends to one; empty if
+/// there is none.
 std::optional<MessageKey> input_of(const Needs& needs, const Action& action);
 std::optional<MessageKey> result_of(const Needs& needs, const Action& action);
 
-/// Whether the weights' gradients of a microbatch are complete with it.
+/// True if the action completes the weight gradients of its microbatch.
 constexpr bool ends_a_backward(ActionKind kind) {
   return kind == ActionKind::kBackward || kind == ActionKind::kWeightGradient;
 }
 
-/// A message on its way to a rank.
+/// A message that another rank will send.
 struct Incoming {
   MessageKey key;
   Action produced_by;
 };
-/// By sending rank, in the order in which it sends them: the only order in which both ends can post their halves on a
-/// transport without message keys.
+/// Messages to `rank` by sending rank, in the order they are sent: the only order in which both ends can post their
+/// halves on a transport without message keys.
 std::map<int, std::vector<Incoming>> incoming_messages(const Program& program, int rank);
 
-/// Where a pass stands among those of its stage.
+/// Position of a pass among those of its stage.
 struct PassPlace {
-  int version = 0;         ///< of the weights it is computed with
-  bool backward = false;   ///< full, or of inputs or weights alone
+  int version = 0;         ///< of the weights it uses
+  bool backward = false;   ///< full, or input or weight gradients only
   bool completes = false;  ///< no later pass adds to the gradients of this update
-  /// The rank runs the next pass of the stage in the same direction with no other stage in between, in a program where
-  /// that holds for all passes (StageMap::passes_in_a_row): weights gathered for this pass, and gradients not yet
-  /// reduced, serve the next one too.
+  /// The rank runs the stage's next pass in the same direction without another stage in between, in a program where
+  /// this holds for all passes (StageMap::passes_in_a_row): weights gathered for this pass, and gradients not yet
+  /// reduced, also serve the next one.
   bool row_goes_on = false;
 };
 
-/// The weights, gradients and optimizer state of one rank's stages, as the executor drives them. A version of a stage's
-/// weights is the number of updates before it since begin_step().
+/// The weights, gradients and optimizer state of one rank's stages, as the executor uses them. The version of a stage's
+/// weights is the number of updates since begin_step().
 class TrainingState : public Interface {
  public:
   /// The newest weights become version 0.
   virtual void begin_step() = 0;
-  /// For one pass of a microbatch. Valid until the next call.
+  /// Opens the weights for one pass of a microbatch. Valid until the next call.
   virtual UnitStore& open(int stage, const PassPlace& place) = 0;
-  /// Applies the gradients added since the last update of the stage and clears them; makes a new version. Versions
-  /// below `oldest_needed` are not asked for again.
+  /// Applies and clears the gradients accumulated since the stage's last update, and makes a new version. Versions
+  /// below `oldest_needed` will not be requested again.
   virtual void update(int stage, int oldest_needed) = 0;
-  /// Ends a step with a flush: the one update of all stages, in place.
+  /// Ends a step with a flush: one update of all stages, in place.
   virtual void finish_step() = 0;
 };
 
-/// One end of a transfer: when it left, or when it had arrived in the receiver's memory.
+/// One end of a transfer: the time it left, or the time it had arrived in the receiver's memory.
 struct TransferEnd {
   MessageKey key;
   Action produced_by;
-  int peer = 0;  ///< pipeline rank at the other end
+  int peer = 0;  ///< pipeline rank of the other end
   Ticks at = 0;
 };
 
@@ -74,8 +74,8 @@ struct RankRecord {
   std::vector<TransferEnd> received;
 };
 
-/// Collects marks while a rank works, and asks the device for their times when it is done: on devices that run behind
-/// the host's back the times are not known before.
+/// Collects marks while a rank works, and asks the device for their times afterwards: asynchronous devices do not know
+/// them earlier.
 class Recording {
  public:
   explicit Recording(ComputeDevice& device) : device_(device) {}
@@ -105,46 +105,47 @@ class Recording {
   std::vector<MarkedEnd> received_;
 };
 
-/// The records of a step as one timeline that begins with its earliest span: by pipeline rank, in order. Reductions
-/// between pipeline ranks begin when the last of them is there, as in a forecast.
+/// Merges the records of a step into one timeline that begins with its earliest span; records are ordered by pipeline
+/// rank. Reductions between pipeline ranks begin when the last of these ranks arrives, as in a forecast.
 Timeline merge_records(const std::vector<RankRecord>& by_pipeline_rank);
 
-/// How and when the weights change while a program runs.
+/// How and when weights change while a program runs.
 struct UpdateRules {
   WeightPolicy policy = WeightPolicy::kFlushed;
-  int accumulation = 1;  ///< microbatches per update where there is no flush
+  int accumulation = 1;  ///< microbatches per update if there is no flush
 };
 
-/// The place of one rank in the run of a program.
+/// One rank's position in the run of a program.
 struct RankPlace {
   int pipeline_rank = 0;
-  std::vector<int> transport_ranks;  ///< of the pipeline this rank belongs to, by pipeline rank
+  std::vector<int> transport_ranks;  ///< of the pipeline that this rank belongs to, by pipeline rank
 };
 
-/// Executes one pipeline rank's list of a program, action by action, on whatever computes and transports.
+/// Executes one pipeline rank's part of a program, action by action, on any compute and transport.
 ///
-/// An action waits for its input, runs, and hands its result on: to the neighbouring stage's rank by a send that never
-/// waits, or directly where that is the same rank. Receives are posted a few ahead, for each peer in the order in which
-/// it sends. A program without faults (sim/program/validate.hpp) therefore cannot deadlock. The halves of an
-/// overlapped pair run one after the other, forward first: one CPU core has nothing to overlap. Where the compute
-/// overlaps pairs, both wait for both inputs, and the results leave together. Spans tell what ran when, without pairs.
+/// An action waits for its input, runs, and passes its result on: to the rank of the neighbouring stage by a send that
+/// never waits, or directly if that stage is on the same rank. Receives are posted a few messages ahead, for each peer
+/// in the order it sends. A valid program (sim/program/validate.hpp) therefore cannot deadlock. The halves of an
+/// overlapped pair run one after the other, forward first, because one CPU core cannot overlap them. If the compute
+/// overlaps pairs, both halves wait for both inputs, and the results leave together. Spans record when each action ran,
+/// not pairs.
 class Executor {
  public:
-  /// The program must be valid, and outlive the executor like everything else handed in.
+  /// The program must be valid; it and all other arguments must outlive the executor.
   Executor(const Program& program, const UpdateRules& rules, RankPlace place, StageCompute& compute,
            TrainingState& state, RankTransport& transport, ComputeDevice& device, Recording& recording);
 
-  /// All actions once, and the flush of a synchronous program.
+  /// Runs all actions once, and the flush of a synchronous program.
   void run_step(int step);
 
  private:
   struct StageProgress {
     StageVersions versions;
-    std::vector<int> pending;  // by version: backward passes that still need it
+    std::vector<int> pending;  // backward passes that still need a version, by version
     int backwards = 0;         // finished in this step
     int per_update = 1;
-    bool in_a_row = false;  // all its passes of a direction
-    int forwards_left = 0;  // in this step, of a stage with rows
+    bool in_a_row = false;  // all passes of a direction run without another stage in between
+    int forwards_left = 0;  // remaining in this step, for a stage with rows
     int others_left = 0;
   };
   struct Channel {
@@ -181,7 +182,7 @@ class Executor {
   std::map<int, StageProgress> progress_;  // by stage of this rank
   std::map<int, Channel> channels_;        // by peer
   std::map<MessageKey, Posted> posted_;
-  std::map<MessageKey, Buffer> local_;  // results for stages of this rank
+  std::map<MessageKey, Buffer> local_;  // results for other stages on this rank
 };
 
 }  // namespace flopcast::realrun

@@ -11,15 +11,15 @@
 
 namespace flopcast::realrun {
 
-/// What is to be said of so many ranks on one GPU: that their streams share its connections, where one rank may wait
-/// for another that it has nothing to do with. Empty as long as each stream has one of its own.
+/// A condition of the run for `ranks` ranks on one GPU whose streams must share its connections, where a rank may wait
+/// for an unrelated one. Empty if every stream has a connection of its own.
 std::string shared_connections(int ranks);
 
-/// What a job in fp8 is on that GPU, for the conditions of its run: which linears have 8 bits, and how they are scaled.
-/// Empty in another precision.
+/// How an fp8 job runs on that GPU, for the conditions of its run: which linears are 8-bit, and how they are scaled.
+/// Empty for other precisions.
 std::string float8_conditions(const TrainingPlan& plan, const cuda::GpuInfo& gpu, GemmPrecision wanted);
 
-/// What all processes of a run with NCCL know alike.
+/// Settings that all processes of a run with NCCL share.
 struct NcclRun {
   const LaunchOptions& options;
   PreparedRun prepared;
@@ -34,8 +34,8 @@ struct NcclRun {
 /// Throws ConfigError.
 NcclRun prepare_nccl_run(const LaunchOptions& options, const std::atomic<int>* interruption);
 
-/// Trains as one of the processes, which meet at the store; rank 0 writes the file. Throws ConfigError when other than
-/// the job's ranks were started, and EnvironmentError with the one failure that all processes tell.
+/// Trains as one of the processes, which meet at the store; rank 0 writes the file. Throws ConfigError if the number of
+/// processes differs from the job's ranks, and EnvironmentError with the same failure on every process.
 void train_nccl_rank(const NcclRun& run, const ProcessPlace& place, Store& store);
 
 }  // namespace flopcast::realrun

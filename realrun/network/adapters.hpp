@@ -12,13 +12,13 @@
 
 namespace flopcast::realrun {
 
-/// What is inside is not trained: gradients pass through it, and its parameters have none.
+/// The layers inside are not trained: gradients pass through, and their parameters have no gradients.
 template <class T>
 class Frozen : public Layer<T> {
  public:
   enum class Below { kTrained, kFrozen };
-  /// With nothing trained `below` there is no backward pass: nothing is kept for one, and what is handed on as the
-  /// gradient of the input is not used.
+  /// If nothing `below` is trained there is no backward pass: nothing is kept for one, and the returned input gradient
+  /// is not used.
   explicit Frozen(LayerPointer<T> inner, Below below = Below::kTrained)
       : inner_(std::move(inner)), still_(below == Below::kFrozen) {}
   void declare(ParameterList& list) override {
@@ -43,12 +43,13 @@ class Frozen : public Layer<T> {
   bool still_ = false;
 };
 
-/// A low-rank adapter of some outputs of a linear: of each `group_width` outputs in a row, `width` from `first` on.
+/// A low-rank adapter for some outputs of a linear: in each group of `group_width` outputs, `width` of them starting at
+/// `first`.
 struct AdapterSpec {
-  std::string name;  ///< behind that of the linear
+  std::string name;  ///< suffix to the name of the linear
   std::size_t rank = 1;
   double scale = 1.0;      ///< alpha / rank
-  std::size_t groups = 1;  ///< of the whole linear, a multiple of the tensor-parallel ranks
+  std::size_t groups = 1;  ///< of the whole linear; a multiple of the tensor-parallel ranks
   std::size_t group_width = 1;
   std::size_t first = 0;
   std::size_t width = 1;
@@ -56,24 +57,24 @@ struct AdapterSpec {
   bool whole() const { return width == group_width; }
 };
 
-/// How tensor-parallel ranks share the weight of a linear.
+/// How tensor-parallel ranks split the weight of a linear.
 enum class LinearCut { kOutputs, kInputs };
 
-/// y = linear(x) + scale·(x·Aᵀ)·Bᵀ for each adapter, A of r x inputs and B of outputs x r (LoRA, Hu et al. 2106.09685
-/// §4.1). A starts uniform within ±1/sqrt(inputs), B at zero, as PEFT's do. Tensor-parallel ranks share A and B, a part
-/// of each to every rank:
+/// y = linear(x) + scale·(x·Aᵀ)·Bᵀ for each adapter, with A of r x inputs and B of outputs x r (LoRA, Hu et al.
+/// 2106.09685 §4.1). A starts uniform within ±1/sqrt(inputs), B at zero, as in PEFT. Each tensor-parallel rank holds a
+/// part of A and of B:
 ///
 ///   cut by   A              B             forward                  backward
 ///   outputs  by its rows    by outputs    x·Aᵀ is gathered         its gradient is reduced and scattered
 ///   inputs   by its inputs  by its rank   x·Aᵀ is reduced and      its gradient is gathered
 ///            columns        columns       scattered
 ///
-/// which is (t-1)/t · rows · r elements an adapter and pass; what is summed of the linear itself has the adapters in
-/// it. Products are kept transposed, r rows of tokens, so that ranks share rows.
+/// These send (t-1)/t · rows · r elements per adapter and pass; the sums of the linear itself include the adapters.
+/// Products are kept transposed, r rows of tokens, so that ranks split them by rows.
 template <class T>
 class Adapted : public Layer<T> {
  public:
-  /// `linear`: frozen; `name`, `inputs`: of the whole linear.
+  /// `linear` is frozen; `name` and `inputs` are those of the whole linear.
   Adapted(LayerPointer<T> linear, std::string name, std::size_t inputs, const std::vector<AdapterSpec>& specs,
           const TensorGroup& group, LinearCut cut)
       : linear_(std::move(linear)), name_(std::move(name)), inputs_(inputs), group_(group), cut_(cut) {
@@ -91,7 +92,7 @@ class Adapted : public Layer<T> {
   }
   void declare(ParameterList& list) override {
     linear_->declare(list);
-    // A uniform variable on [-a, a] deviates by a / sqrt(3).
+    // A uniform variable on [-a, a] has standard deviation a / sqrt(3).
     const float deviation = 1.0F / std::sqrt(3.0F * static_cast<float>(inputs_));
     for (Adapter& adapter : adapters_) {
       const std::string name = name_ + "." + adapter.spec.name;
@@ -159,14 +160,14 @@ class Adapted : public Layer<T> {
   };
 
   static T scale(const Adapter& adapter) { return static_cast<T>(adapter.spec.scale); }
-  // The adapter's columns: themselves where it has all, else packed in a tensor of their own.
+  // The adapter's columns: the outputs themselves if it covers all of them, otherwise a packed copy.
   Tensor<T> outputs_of(const Adapter& adapter, const Tensor<T>& outputs, const Pass<T>& pass) const {
     if (adapter.spec.whole()) return outputs;
     Tensor<T> part = pass.kernels->tensor(outputs.rows(), adapter.b.rows);
     pass.kernels->copy(spread(adapter, outputs), packed(adapter, part));
     return part;
   }
-  // A row of each group of outputs: that of a token is as long as all of its groups.
+  // View with one row per group of outputs: a token's row holds all of its groups.
   template <class Outputs>
   static auto spread(const Adapter& adapter, Outputs& outputs) {
     const AdapterSpec& spec = adapter.spec;
@@ -189,13 +190,13 @@ class Adapted : public Layer<T> {
   std::vector<Adapter> adapters_;
 };
 
-/// Keeps its input only, and passes it through what is inside once more before the backward pass (Chen et al.
-/// 1604.06174; Korthikanti et al. 2205.05198 §5): with the same weights the same activations, to the bit.
+/// Keeps only its input, and repeats the forward pass of the layers inside before the backward pass (Chen et al.
+/// 1604.06174; Korthikanti et al. 2205.05198 §5): the same weights give the same activations, to the bit.
 template <class T>
 class Recomputed : public Layer<T> {
  public:
-  /// With `group` each of its ranks keeps an equal part of the input, which all of them hold alike, and gathers the
-  /// whole again (partitioned checkpoints, Narayanan et al. 2104.04473 §3.5).
+  /// With `group` each of its ranks keeps an equal part of the input, which all of them hold, and gathers the whole
+  /// again (partitioned checkpoints, Narayanan et al. 2104.04473 §3.5).
   explicit Recomputed(LayerPointer<T> inner, const TensorGroup* group = nullptr)
       : inner_(std::move(inner)), group_(group) {}
   void declare(ParameterList& list) override { inner_->declare(list); }
@@ -207,7 +208,7 @@ class Recomputed : public Layer<T> {
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
     FLOPCAST_CHECK(saved.tensors.size() == 1);
     Tensor<T> input = saved.tensors.front();
-    // Its output is as wide as its input where it is cut.
+    // A partitioned layer has outputs as wide as its inputs.
     if (group_ != nullptr) input = group_->from_parts(input, output_gradient.rows(), output_gradient.columns());
     saved.tensors.clear();
     saved.parts.assign(1, {});
@@ -223,8 +224,8 @@ class Recomputed : public Layer<T> {
   const TensorGroup* group_ = nullptr;
 };
 
-/// Two layers, of which the second does not keep the output of the first: that is made again, from its input, before
-/// the backward pass. Of a norm and a linear, the recomputation of the norm alone.
+/// Two layers, of which the second does not keep the first one's output: it is recomputed from the first one's input
+/// before the backward pass. For a norm followed by a linear, this recomputes only the norm.
 template <class T>
 class RebuiltBetween : public Layer<T> {
  public:

@@ -12,18 +12,18 @@
 
 namespace flopcast::realrun {
 
-/// Attention of context-parallel ranks that see the keys and values of all, for queries of their own rows. Keys and
-/// values come either round a ring, c - 1 times a block from the neighbour before (Liu et al. 2310.01889), or by one
-/// all-gather (Grattafiori et al. 2407.21783 §3.3.2). The backward pass has them come again; their gradients travel on
-/// a ring as the blocks do, and end at home, or are summed and scattered. A block is attended to when all have come,
-/// and not one by one: what is sent is the ring's, what is kept is more. Parts of the sequence are attended to as
-/// slices: the queries of a part look back at the parts before it.
+/// Attention of context-parallel ranks over the keys and values of all ranks, for the queries of their own rows. Keys
+/// and values travel either around a ring, c - 1 times a block from the previous neighbour (Liu et al. 2310.01889), or
+/// in one all-gather (Grattafiori et al. 2407.21783 §3.3.2). The backward pass fetches them again; their gradients
+/// travel around a ring with the blocks and end at their owners, or are reduce-scattered. Attention starts once all
+/// blocks have arrived rather than block by block: traffic is that of a ring, memory is higher. Parts of the sequence
+/// are treated as slices: the queries of a part attend to the parts before it.
 template <class T>
 class ContextAttention : public Layer<T> {
  public:
   enum class Form { kRing, kAllGather };
 
-  /// Of `extent.length` rows, whole sequences.
+  /// `extent.length` is the length of whole sequences.
   ContextAttention(const AttentionExtent& extent, const TensorGroup& ranks, Form form)
       : extent_(extent), ranks_(ranks), form_(form) {}
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
@@ -44,7 +44,7 @@ class ContextAttention : public Layer<T> {
     const std::vector<Tensor<T>> blocks = collect(keys_and_values(input, pass), pass);
     Kernels<T>& kernels = *pass.kernels;
     Tensor<T> gradient(input.rows(), input.columns());
-    std::vector<Tensor<T>> of_blocks;  // of keys and values of all ranks, as `blocks`
+    std::vector<Tensor<T>> of_blocks;  // gradients of the keys and values of all ranks, indexed as `blocks`
     for (const Tensor<T>& block : blocks) of_blocks.emplace_back(block.rows(), block.columns());
     for (std::size_t piece = 0; piece < pieces(pass); ++piece) {
       const std::vector<Tensor<T>> slices = slices_for(piece, input, blocks, pass);
@@ -64,12 +64,12 @@ class ContextAttention : public Layer<T> {
   std::size_t members() const { return static_cast<std::size_t>(ranks_.size()); }
   std::size_t own() const { return static_cast<std::size_t>(ranks_.index()); }
 
-  // Equal parts of the sequence that a rank holds.
+  // Number of equal parts of the sequence that a rank holds.
   static std::size_t pieces(const Pass<T>& pass) { return pass.context.zigzag ? 2 : 1; }
   std::size_t parts(const Pass<T>& pass) const { return members() * pieces(pass); }
   std::size_t length(const Pass<T>& pass) const { return extent_.length / parts(pass); }
   std::size_t rows_of_piece(std::size_t rows, const Pass<T>& pass) const { return rows / pieces(pass); }
-  // Which part of the sequence a rank's piece is.
+  // Index within the sequence of a rank's piece.
   std::size_t part_of_piece(std::size_t member, std::size_t piece, const Pass<T>& pass) const {
     return piece == 0 ? member : parts(pass) - 1 - member;
   }
@@ -80,7 +80,7 @@ class ContextAttention : public Layer<T> {
   }
 
   std::size_t kv_width() const { return 2 * extent_.heads.head_dim; }
-  // Of every group of heads, columns of keys and values one behind the other.
+  // The keys and values of every group of heads, in adjacent columns.
   Tensor<T> keys_and_values(const Tensor<T>& input, const Pass<T>& pass) const {
     Tensor<T> packed = pass.kernels->tensor(input.rows(), extent_.heads.kv_heads * kv_width());
     for (std::size_t group = 0; group < extent_.heads.kv_heads; ++group) {
@@ -95,7 +95,7 @@ class ContextAttention : public Layer<T> {
                        {to.data() + to_column, from.rows(), columns, to.columns()});
   }
 
-  // By member.
+  // Keys and values by member.
   std::vector<Tensor<T>> collect(const Tensor<T>& block, const Pass<T>& /*pass*/) const {
     std::vector<Tensor<T>> blocks(members());
     if (form_ == Form::kAllGather) {
@@ -115,7 +115,8 @@ class ContextAttention : public Layer<T> {
     return blocks;
   }
 
-  // The gradient of each block is where it was needed first: it follows the block, every rank adding its own.
+  // The gradient of each block starts at the rank that used it first: it follows the block, and every rank adds its
+  // own.
   Tensor<T> send_home(const std::vector<Tensor<T>>& of_blocks) const {
     if (form_ == Form::kAllGather) {
       const Tensor<T>& any = of_blocks.front();
@@ -134,7 +135,7 @@ class ContextAttention : public Layer<T> {
     return at_hand;
   }
 
-  // The rows of one piece of every sequence, out of or into a tensor of all.
+  // Copies the rows of one piece of every sequence out of, or into, a tensor of all rows.
   void copy_piece(const Tensor<T>& from, std::size_t piece, Tensor<T>& to, std::size_t column, const Pass<T>& pass,
                   bool takes_out) const {
     const std::size_t rows = length(pass);
@@ -148,7 +149,7 @@ class ContextAttention : public Layer<T> {
     }
   }
 
-  // What the queries of a piece look back at, part by part of the sequence, the last one with the queries.
+  // The slices that the queries of a piece attend to, by part of the sequence; the last one holds the queries.
   std::vector<Tensor<T>> slices_for(std::size_t piece, const Tensor<T>& input, const std::vector<Tensor<T>>& blocks,
                                     const Pass<T>& pass) const {
     const std::size_t last = part_of_piece(own(), piece, pass);
@@ -207,12 +208,12 @@ class ContextAttention : public Layer<T> {
   Form form_;
 };
 
-/// Between all-to-alls, attention of some heads over whole sequences instead of all heads over a part of them
+/// Wraps attention of some heads over whole sequences in all-to-alls, instead of all heads over a part of the sequences
 /// (DeepSpeed Ulysses, Jacobs et al. 2309.14509 §3.2). Ranks hold the parts of the sequence in order.
 template <class T>
 class HeadExchange : public Layer<T> {
  public:
-  /// `inner` works on a share of the columns of whole sequences of `sequence` rows.
+  /// `inner` processes a share of the columns of whole sequences of `sequence` rows.
   HeadExchange(LayerPointer<T> inner, const TensorGroup& ranks, std::size_t sequence)
       : inner_(std::move(inner)), ranks_(ranks), sequence_(sequence) {}
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
@@ -226,7 +227,7 @@ class HeadExchange : public Layer<T> {
  private:
   std::size_t members() const { return static_cast<std::size_t>(ranks_.size()); }
 
-  // All columns of a part of each sequence's rows to a share of the columns of all rows.
+  // From all columns of a part of each sequence's rows to a share of the columns of all rows.
   Tensor<T> to_heads(const Tensor<T>& tokens) const {
     const std::size_t columns = tokens.columns() / members();
     const std::vector<std::size_t> each(members(), tokens.rows());
@@ -259,7 +260,7 @@ class HeadExchange : public Layer<T> {
     }
     return tokens;
   }
-  // Rows lie by member, sequence and position, or by sequence, member and position; a member has `rows`.
+  // Maps the row order (member, sequence, position) to (sequence, member, position); a member has `rows` rows.
   template <class Move>
   void for_each_row(std::size_t rows, Move move) const {
     const std::size_t part = sequence_ / members();

@@ -16,37 +16,37 @@
 
 namespace flopcast::realrun {
 
-/// How tokens find their experts.
+/// How tokens are routed to experts.
 struct RouterSpec {
   std::string name;  ///< of its parameters
   std::size_t hidden = 1;
-  std::size_t experts = 1;  ///< of all ranks together
+  std::size_t experts = 1;  ///< on all ranks together
   std::size_t top_k = 1;
-  std::size_t groups = 0;  ///< of neighbouring experts, of which each token takes group_top_k first; 0: no groups
+  std::size_t groups = 0;  ///< groups of adjacent experts; each token first selects group_top_k of them; 0: no groups
   std::size_t group_top_k = 0;
-  bool bias = false;     ///< of the scores
-  bool partial = false;  ///< see Parameter: tensor-parallel ranks know parts of what the experts answer
-  /// Rows that each expert takes of a pass over its fair share; the later tokens beyond are dropped, free rows padded
-  /// with zeros (GShard 2006.16668 §2.2). Absent: every token is taken.
+  bool bias = false;     ///< adds a bias to the scores
+  bool partial = false;  ///< see Parameter: each tensor-parallel rank has a part of the experts' answers
+  /// Rows per expert and pass as a multiple of the fair share; later tokens beyond the limit are dropped, free rows
+  /// padded with zeros (GShard 2006.16668 §2.2). Absent: all tokens are accepted.
   std::optional<double> capacity_factor;
-  /// Token by token in turn instead of by score, so that all experts have as much to do: for tests of what is sent.
+  /// Assigns tokens in turn instead of by score, so that all experts get the same number: for tests of traffic.
   bool balanced = false;
 };
 
-/// A mixture of experts in place of an MLP: scores x·Wᵀ (+ b) of all experts, of which each token takes the `top_k`
-/// highest (the first of equals), with groups from those whose two best scores add up to most (DeepSeek-V3 2412.19437
-/// §2.1.2); y = Σ softmax over these scores · expert(x) (Jiang et al. 2401.04088 §2.1).
-/// Over expert-parallel ranks, each of which holds as many experts in a row, the chosen rows go to their experts and
-/// come back by an all-to-all each, and so do the gradients (Lepikhin et al. 2006.16668 §3.2). How many rows come is
-/// told before each forward pass, 4 bytes an expert. With sequence parallelism every tensor-parallel rank routes rows
-/// of its own: ranks that share their experts, each holding a part of them, gather the rows that have come and
-/// reduce-scatter the answers (Megatron Core's alltoall dispatcher). Routing is the host's: in host memory only. Left
-/// out: losses and biases that balance the router, jitter.
+/// A mixture of experts in place of an MLP: scores x·Wᵀ (+ b) of all experts; each token selects the `top_k` highest
+/// (the first of equals), if there are groups, from those whose two best scores have the largest sum (DeepSeek-V3
+/// 2412.19437 §2.1.2); y = Σ softmax over these scores · expert(x) (Jiang et al. 2401.04088 §2.1).
+/// Expert-parallel ranks hold equal numbers of adjacent experts. An all-to-all sends the selected rows to their experts
+/// and another returns them, and likewise for the gradients (Lepikhin et al. 2006.16668 §3.2). Row counts are exchanged
+/// before each forward pass, 4 bytes per expert. With sequence parallelism every tensor-parallel rank routes its own
+/// rows: ranks that share their experts, each holding a part of them, gather the received rows and reduce-scatter the
+/// answers (Megatron Core's alltoall dispatcher). Routing runs on the host: tensors must be in host memory. Left out:
+/// losses and biases that balance the router, jitter.
 template <class T>
 class RoutedExperts : public Layer<T> {
  public:
-  /// `experts`: this rank's. `sharers`: ranks that hold parts of the same ones and bring other rows. Both groups
-  /// outlive the layer.
+  /// `experts`: those of this rank. `sharers`: ranks that hold other parts of the same experts and contribute other
+  /// rows. Both groups must outlive the layer.
   RoutedExperts(RouterSpec router, std::vector<LayerPointer<T>> experts, const TensorGroup& ranks,
                 const TensorGroup& sharers)
       : router_(std::move(router)), experts_(std::move(experts)), ranks_(ranks), sharers_(sharers) {
@@ -121,7 +121,7 @@ class RoutedExperts : public Layer<T> {
                            gradient_view(pass, weight_shard(), weight_), T(1), true);
     if (router_.bias) pass.kernels->add_up_rows(of_scores, pass.gradients + bias_);
     for (std::size_t expert = 0; expert < experts_.size(); ++expert) {
-      // Without a row it has kept nothing.
+      // An expert without rows has kept nothing.
       if (!saved.parts[expert].tensors.empty() || !saved.parts[expert].parts.empty()) {
         experts_[expert]->weight_gradient(pass, saved.parts[expert]);
       }
@@ -129,18 +129,18 @@ class RoutedExperts : public Layer<T> {
   }
 
  private:
-  /// A row on its way to an expert.
+  /// A row sent to an expert.
   struct Copy {
     std::size_t row = 0;
     std::size_t expert = 0;
     double weight = 0;
-    bool is_token = true;  ///< false: a free row, zeros
+    bool is_token = true;  ///< false: padding with zeros
   };
   struct Routing {
     std::vector<Copy> copies;           ///< by expert, then by row
-    std::vector<std::size_t> sent;      ///< rows by expert, of all
-    std::vector<std::size_t> received;  ///< rows by sharer, member and own expert of that member
-    std::vector<double> weights;        ///< by row and expert; 0: not chosen
+    std::vector<std::size_t> sent;      ///< rows by expert, over all experts
+    std::vector<std::size_t> received;  ///< rows by sharer, member and that member's own expert
+    std::vector<double> weights;        ///< by row and expert; 0: not selected
   };
 
   std::size_t group_size() const { return static_cast<std::size_t>(ranks_.size()); }
@@ -153,7 +153,7 @@ class RoutedExperts : public Layer<T> {
 
   Shard weight_shard() const { return whole_matrix(router_.experts, router_.hidden); }
 
-  // Of one row, in the order of their scores.
+  // Selected experts of one row, ordered by score.
   std::vector<std::size_t> best_of(const T* scores, std::size_t row) const {
     std::vector<std::size_t> experts(router_.experts);
     std::iota(experts.begin(), experts.end(), std::size_t{0});
@@ -168,7 +168,7 @@ class RoutedExperts : public Layer<T> {
     return experts;
   }
 
-  // `experts` in the order of their scores.
+  // `experts` must be ordered by score.
   void best_groups_first(const T* scores, std::vector<std::size_t>& experts) const {
     const std::size_t in_group = router_.experts / router_.groups;
     std::vector<double> of_group(router_.groups, 0.0);
@@ -229,7 +229,7 @@ class RoutedExperts : public Layer<T> {
     }
   }
 
-  // d score = weight · (d weight - Σ weight · d weight) over a row's choices, in place of d weight.
+  // d score = weight · (d weight - Σ weight · d weight) over a row's selected experts; replaces d weight.
   void score_gradients(const Routing& routing, Tensor<T>& of_weights) const {
     for (std::size_t row = 0; row < of_weights.rows(); ++row) {
       T* given = of_weights.row(row);
@@ -244,7 +244,8 @@ class RoutedExperts : public Layer<T> {
     }
   }
 
-  // Kept between the passes: the weights of all experts, then the rows that each member sends to each own expert.
+  // Packs what is kept between the passes: the weights of all experts, then the rows from each member for each local
+  // expert.
   Tensor<T> to_tensor(const Routing& routing) const {
     const std::size_t bytes = (routing.weights.size() + routing.received.size()) * sizeof(double);
     Tensor<T> kept(1, bytes / sizeof(T));
@@ -275,7 +276,7 @@ class RoutedExperts : public Layer<T> {
     }
     routing.received = sharer_count() == 1 ? arriving : told(sharers_, to_all);
   }
-  // Equal parts of the counts to and from every member.
+  // Exchanges equal parts of the counts with every member.
   static std::vector<std::size_t> told(const TensorGroup& ranks, const std::vector<std::size_t>& counts) {
     const Buffer leaving = allocate_host(counts.size() * sizeof(std::uint32_t));
     const Buffer heard = allocate_host(leaving.bytes());
@@ -286,14 +287,15 @@ class RoutedExperts : public Layer<T> {
     return {theirs, theirs + counts.size()};
   }
 
-  // Rows to their experts, `work` on each expert's, results back to where the rows came from.
+  // Sends rows to their experts, applies `work` to each expert's rows, and returns the results to the ranks that sent
+  // the rows.
   template <class Work>
   Tensor<T> through_experts(const Tensor<T>& rows, const Routing& routing, Work work) const {
     const std::vector<std::size_t> sent = rows_by_member(routing.sent);
     const auto own = routing.received.begin() + sharers_.index() * static_cast<std::ptrdiff_t>(router_.experts);
     const std::vector<std::size_t> received = rows_by_member({own, own + static_cast<std::ptrdiff_t>(router_.experts)});
     const Tensor<T> arrived = gather(ranks_.exchange_rows(rows, sent, received), routing);
-    // By expert, as they are by sharer, member and expert.
+    // Regroups by expert; rows arrive by sharer, member and expert.
     std::vector<std::size_t> starts(routing.received.size() + 1, 0);
     std::partial_sum(routing.received.begin(), routing.received.end(), starts.begin() + 1);
     Tensor<T> results(arrived.rows(), router_.hidden);
@@ -322,7 +324,8 @@ class RoutedExperts : public Layer<T> {
     return ranks_.exchange_rows(scatter(results, routing), received, sent);
   }
 
-  // Rows of all sharers, in their order. As many rows as each has: an all-to-all of the same rows for everybody.
+  // Gathers the rows of all sharers, in their order. Sharers have different numbers of rows, so this is an all-to-all
+  // that sends the same rows to all.
   Tensor<T> gather(const Tensor<T>& own, const Routing& routing) const {
     if (sharer_count() == 1) return own;
     Tensor<T> for_all(own.rows() * sharer_count(), own.columns());
@@ -332,7 +335,7 @@ class RoutedExperts : public Layer<T> {
     return sharers_.exchange_rows(for_all, std::vector<std::size_t>(sharer_count(), own.rows()),
                                   rows_by_sharer(routing));
   }
-  // The reverse: what all have found of one's rows, added up in their order.
+  // The reverse: sums all sharers' results for this rank's rows, in their order.
   Tensor<T> scatter(const Tensor<T>& results, const Routing& routing) const {
     if (sharer_count() == 1) return results;
     const std::vector<std::size_t> rows = rows_by_sharer(routing);
@@ -365,7 +368,7 @@ class RoutedExperts : public Layer<T> {
   std::size_t bias_ = 0;
 };
 
-/// A bias that tensor-parallel ranks add once between them: the one with index 0. For results that are summed later.
+/// A bias added only by the tensor-parallel rank with index 0, for results that are summed later.
 template <class T>
 class SharedBias : public Bias<T> {
  public:

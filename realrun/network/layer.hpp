@@ -17,7 +17,7 @@
 
 namespace flopcast::realrun {
 
-/// Which rectangle of a whole matrix is held here. A vector is a matrix of one row.
+/// The rectangle of a whole matrix that is held here. A vector is a matrix of one row.
 struct Shard {
   std::size_t whole_rows = 1;
   std::size_t whole_columns = 0;
@@ -29,39 +29,39 @@ struct Shard {
   std::size_t count() const { return rows * columns; }
 };
 Shard whole_matrix(std::size_t rows, std::size_t columns);
-/// Part `index` of `parts` equal ones.
+/// Part `index` of `parts` equal parts.
 Shard rows_of(std::size_t rows, std::size_t columns, int index, int parts);
 Shard columns_of(std::size_t rows, std::size_t columns, int index, int parts);
 
 /// One tensor among the weights of a stage.
 struct Parameter {
-  std::string name;         ///< "block.3.mlp.up.weight": the same on whatever stage it lies
-  Shard shard;              ///< of the whole parameter, when tensor-parallel ranks share it
+  std::string name;         ///< "block.3.mlp.up.weight": independent of the stage
+  Shard shard;              ///< part of the whole parameter, if tensor-parallel ranks split it
   float value = 0;          ///< initial value where `deviation` is 0
   float deviation = 0;      ///< standard deviation of the initial values (uniform)
-  bool partial = false;     ///< tensor-parallel ranks hold it whole, but each computes only a part of its gradient
+  bool partial = false;     ///< every tensor-parallel rank holds all of it, but computes only a part of its gradient
   bool multiplies = false;  ///< a matrix that activations are multiplied with
-  bool of_experts = false;  ///< expert-parallel ranks hold others
+  bool of_experts = false;  ///< expert-parallel ranks hold different experts' parameters
   bool frozen = false;      ///< never updated: has no gradient and no optimizer state
   std::size_t offset = 0;   ///< of its first element in the unit's flat buffers
 };
 
-/// The weights of a unit lie one behind the other in one flat buffer, and so do gradients and optimizer states: any
-/// strategy that cuts or merges them works on ranges of elements.
+/// The weights of a unit are adjacent in one flat buffer, and so are gradients and optimizer states: strategies that
+/// split or merge them work on ranges of elements.
 class ParameterList {
  public:
-  /// Every parameter starts at a multiple of `alignment` elements, and so does what follows the last: any run of
-  /// parameters is cut into that many equal parts. What fills the gaps stays zero. Frozen parameters lie behind
-  /// `trained` elements of others, so that gradients are a buffer of those alone; absent: in the order of add().
+  /// Every parameter starts at a multiple of `alignment` elements, and the end is padded likewise, so that any run of
+  /// parameters splits into `alignment` equal parts. Padding stays zero. Frozen parameters follow `trained` elements of
+  /// other parameters, so that gradients need a buffer for those only; absent: in the order of add().
   explicit ParameterList(std::size_t alignment = 1, std::optional<std::size_t> trained = {})
       : alignment_(alignment), split_(trained) {}
   /// Sets and returns the offset.
   std::size_t add(Parameter parameter);
   std::size_t size() const { return trained_ + frozen_; }                   ///< elements, gaps included
-  std::size_t trained_size() const { return trained_; }                     ///< of those that are not frozen
-  const std::vector<Parameter>& parameters() const { return parameters_; }  ///< by their offsets
+  std::size_t trained_size() const { return trained_; }                     ///< without frozen parameters
+  const std::vector<Parameter>& parameters() const { return parameters_; }  ///< ordered by offset
 
-  /// Whether what is added from now on is frozen.
+  /// Sets whether parameters added from now on are frozen.
   void freeze(bool frozen) { freezes_ = frozen; }
   bool freezes() const { return freezes_; }
 
@@ -74,22 +74,22 @@ class ParameterList {
   bool freezes_ = false;
 };
 
-/// Initial values depend on the seed, the parameter's name and the element's place in the whole parameter, so every
-/// partition starts from the same weights.
+/// Initial values depend only on the seed, the parameter's name and the element's position in the whole parameter, so
+/// every partition starts from the same weights.
 Draw draw_of(const Parameter& parameter, std::uint64_t seed);
-/// All parameters of a list, in the host's memory.
+/// Initialises all parameters of a list in host memory.
 template <class T>
 void initialise(const ParameterList& list, std::uint64_t seed, T* weights);
 
-/// What a microbatch is made of. Both have one entry a row of the first layer's output; on a grid of tensor-parallel
-/// ranks tokens are those of all parts that its column holds, and targets those of the last layer's rows.
+/// Data of a microbatch. Both vectors have one entry per row of the first layer's output. On a grid of tensor-parallel
+/// ranks, tokens are those of all parts in the rank's column, and targets those of the last layer's rows.
 struct Microbatch {
   std::vector<int> tokens;
   std::vector<int> targets;
 };
 
-/// Which of a microbatch's tokens pass, where sequences are cut into equal slices that follow each other through the
-/// layers: forward in order, backward in the opposite order.
+/// The slice of a microbatch's tokens in a pass, if sequences are split into equal slices that follow each other
+/// through the layers: forward in order, backward in reverse order.
 struct TokenSlice {
   int index = 0;
   int count = 1;
@@ -99,9 +99,9 @@ struct TokenSlice {
   std::size_t first(std::size_t sequence) const { return static_cast<std::size_t>(index) * length(sequence); }
 };
 
-/// Which part of every sequence context-parallel rank `index` of `count` holds: an equal one in order, or of twice as
-/// many the one with its number from the start and the one from the end (Layout::zigzag). In a hierarchy the ranks of
-/// a group hold equal parts of that in their order.
+/// Part of every sequence held by context-parallel rank `index` of `count`: equal parts in order, or with zigzag two of
+/// twice as many parts, the one with its index from the start and the one from the end (Layout::zigzag). In a hierarchy
+/// the ranks of a group hold equal parts of that, in order.
 struct ContextPart {
   int index = 0;
   int count = 1;
@@ -113,37 +113,37 @@ struct ContextPart {
   std::size_t length(std::size_t sequence) const { return sequence / static_cast<std::size_t>(ranks()); }
 };
 
-/// Of rows that follow the first `shift` ones of a pass.
+/// Positions of the rows that follow the first `shift` rows of a pass.
 RowPositions positions_of(std::size_t sequence, std::size_t shift, const TokenSlice& slice, const ContextPart& part);
 
 template <class T>
 class Layer;
 
-/// What the slices of a microbatch leave for each other on a stage: forward, layers' inputs that later slices look back
-/// at; backward, the gradients of these inputs that later slices have found. By layer and slice.
+/// Data that the slices of a microbatch leave for each other on a stage: in the forward pass, inputs that later slices
+/// attend to; in the backward pass, the gradients of these inputs from later slices. By layer and slice.
 template <class T>
 struct SliceExchange {
   std::map<const Layer<T>*, std::map<int, Tensor<T>>> inputs;
   std::map<const Layer<T>*, std::map<int, Tensor<T>>> gradients;
 };
 
-/// What a pass over a unit works with, besides the tensor that flows through it.
+/// Context of a pass over a unit, besides the tensor that flows through it.
 template <class T>
 struct Pass {
-  const T* weights =
-      nullptr;             ///< of the unit, the version this microbatch is computed with; null for weight_gradient()
-  T* gradients = nullptr;  ///< of the unit, for weight_gradient(), which adds to them
+  const T* weights = nullptr;  ///< of the unit, in the version of this microbatch; null for weight_gradient()
+  T* gradients = nullptr;      ///< of the unit; weight_gradient() adds to them
   const Microbatch* data = nullptr;
   T loss_weight = T(1);  ///< gradients are those of loss_weight · (mean loss over the microbatch's rows)
   Loss* loss = nullptr;  ///< receives the mean loss, on the stage that computes it
   TokenSlice slice = {};
   ContextPart context = {};
-  SliceExchange<T>* slices = nullptr;  ///< of the microbatch; null where sequences are whole
-  std::function<void()> poke = {};  ///< called between layers: transports without a thread of their own progress then
-  Kernels<T>* kernels = &host_kernels<T>();  ///< on the device where everything above lies
+  SliceExchange<T>* slices = nullptr;  ///< of the microbatch; null for whole sequences
+  std::function<void()> poke =
+      {};  ///< called between layers: lets transports without a thread of their own make progress
+  Kernels<T>* kernels = &host_kernels<T>();  ///< for the device that holds everything above
 };
 
-/// A weight as a factor of a product, and the place of its gradient, by its offset in the unit.
+/// A weight as a factor of a product, and the view of its gradient, by its offset in the unit.
 template <class T>
 MatrixView<const T> weight_view(const Pass<T>& pass, const Shard& shard, std::size_t offset,
                                 Transposed transposed = Transposed::kNo, Float8 float8 = Float8::kNo) {
@@ -154,29 +154,29 @@ MatrixView<T> gradient_view(const Pass<T>& pass, const Shard& shard, std::size_t
   return {pass.gradients + offset, shard.rows, shard.columns, shard.columns};
 }
 
-/// What a layer keeps of a microbatch from its forward to its weight gradient.
+/// Tensors that a layer keeps of a microbatch from its forward to its weight gradient pass.
 template <class T>
 struct Saved {
   std::vector<Tensor<T>> tensors;
   std::vector<Saved> parts;  ///< of the layers inside
 
-  /// Adds the sizes of all tensors by their place in memory: layers behind each other keep the same tensor.
+  /// Collects the sizes of all tensors by address: consecutive layers may keep the same tensor.
   void add_bytes(std::map<const std::byte*, std::size_t>& by_address) const {
     for (const Tensor<T>& tensor : tensors) by_address[tensor.buffer().address()] = tensor.buffer().bytes();
     for (const Saved& part : parts) part.add_bytes(by_address);
   }
 };
 
-/// A layer has no state of its own: weights, and what is kept of a microbatch, are handed in. The two halves of the
-/// backward pass are apart, so that zero-bubble schedules really split it: input_gradient() is all that the previous
-/// layer waits for, weight_gradient() runs any time later.
+/// A layer has no state of its own: weights, and tensors kept of a microbatch, are passed in. The backward pass has two
+/// separate halves, so that zero-bubble schedules can split it: the previous layer waits only for input_gradient();
+/// weight_gradient() may run at any later time.
 template <class T>
 class Layer : public Interface {
  public:
-  /// Adds its parameters to the unit's, once, before anything else.
+  /// Adds its parameters to those of the unit; called once, before anything else.
   virtual void declare(ParameterList& /*list*/) {}
   virtual Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const = 0;
-  /// From the gradient of the output that of the input; keeps what weight_gradient() needs.
+  /// Returns the gradient of the input, given that of the output; keeps what weight_gradient() needs.
   virtual Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const = 0;
   virtual void weight_gradient(const Pass<T>& /*pass*/, Saved<T>& /*saved*/) const {}
 };
@@ -195,7 +195,7 @@ ParameterList declared(Layer<T>& unit, std::size_t alignment) {
   return split;
 }
 
-/// One layer behind the other.
+/// Layers applied in sequence.
 template <class T>
 class Sequence : public Layer<T> {
  public:
@@ -238,7 +238,7 @@ LayerPointer<T> sequence(std::convertible_to<LayerPointer<T>> auto... layers) {
   return std::make_unique<Sequence<T>>(std::move(all));
 }
 
-/// a + b, in memory of its own.
+/// a + b, in newly allocated memory.
 template <class T>
 Tensor<T> sum_of(const Tensor<T>& a, const Tensor<T>& b, Kernels<T>& kernels) {
   Tensor<T> sum = kernels.tensor(a.rows(), a.columns());

@@ -15,20 +15,19 @@
 
 namespace flopcast::realrun {
 
-/// y = x·Wᵀ with W of `shard` (rows: outputs, columns: inputs). The bias is a layer of its own, because a
-/// tensor-parallel row linear adds it after the sum over the ranks.
-/// Initial deviation 1/sqrt(inputs of the whole matrix) unless given.
+/// y = x·Wᵀ with W of `shard` (rows: outputs, columns: inputs). The bias is a separate layer, because a tensor-parallel
+/// row linear adds it after the sum over the ranks. Initial deviation 1/sqrt(inputs of the whole matrix) unless given.
 template <class T>
 class Linear : public Layer<T> {
  public:
   Linear(const std::string& name, const Shard& shard)
       : Linear(name + ".weight", shard, 1.0F / std::sqrt(static_cast<float>(shard.whole_columns))) {}
-  /// For a parameter that another layer declares too: exactly its name and deviation.
+  /// For a parameter that another layer also declares: takes exactly its name and deviation.
   Linear(std::string parameter, const Shard& shard, float deviation)
       : parameter_(std::move(parameter)), shard_(shard), deviation_(deviation) {}
-  /// Its weights are one of the experts'.
+  /// Marks its weights as those of an expert.
   void belong_to_expert() { of_experts_ = true; }
-  /// Its products never have 8 bits.
+  /// Excludes its products from 8-bit arithmetic.
   void keep_wide() { wide_ = true; }
   void declare(ParameterList& list) override {
     offset_ = list.add(
@@ -66,7 +65,7 @@ class Linear : public Layer<T> {
   float deviation_ = 0;
   bool of_experts_ = false;
   bool wide_ = false;
-  bool frozen_ = false;  // keeps nothing for a weight gradient
+  bool frozen_ = false;  // keeps nothing for weight_gradient()
   std::size_t offset_ = 0;
 };
 
@@ -79,7 +78,7 @@ class Bias : public Layer<T> {
       : name_(std::move(name)), shard_(shard), partial_(partial) {}
   void belong_to_expert() { of_experts_ = true; }
   void declare(ParameterList& list) override {
-    // Not zero: a bias that stays at its start by mistake would go unnoticed.
+    // Nonzero, because a bias that is never updated by mistake would go unnoticed.
     offset_ = list.add(
         {.name = name_ + ".bias", .shard = shard_, .deviation = 0.02F, .partial = partial_, .of_experts = of_experts_});
   }
@@ -104,7 +103,7 @@ class Bias : public Layer<T> {
   std::size_t offset_ = 0;
 };
 
-/// Over the features of a row; see Kernels::norm.
+/// Norm over the features of a row; see Kernels::norm.
 template <class T>
 class RowNorm : public Layer<T> {
  public:
@@ -147,10 +146,9 @@ class RowNorm : public Layer<T> {
 };
 
 /// GELU y = x/2·(1 + tanh(√(2/π)·(x + 0.044715 x³))), the form of GPT-2 (Hendrycks & Gimpel 1606.08415 §2): one
-/// exponential and no branches, so that how long it takes does not depend on the data, as it does with the error
-/// function of the exact form. Gated, SwiGLU (Shazeer 2002.05202 §2): of every two columns the second, times silu(x) =
-/// x / (1 + e^-x) of the first. Gate and value lie side by side so that a contiguous share of the columns is a share of
-/// the pairs.
+/// exponential and no branches, so that its time does not depend on the data, unlike the error function of the exact
+/// form. Gated: SwiGLU (Shazeer 2002.05202 §2), for each pair of columns the second times silu(x) = x / (1 + e^-x) of
+/// the first. Gate and value are adjacent so that a contiguous share of the columns is a share of the pairs.
 template <class T>
 class Activation : public Layer<T> {
  public:
@@ -174,7 +172,7 @@ class Activation : public Layer<T> {
 };
 
 /// Rotary positions of queries and keys (Su et al. 2104.09864), over whole sequences of `sequence` rows or slices of
-/// them. The gradient turns back.
+/// them. The gradient rotates back.
 template <class T>
 class RotaryPositions : public Layer<T> {
  public:
@@ -198,8 +196,8 @@ class RotaryPositions : public Layer<T> {
   std::size_t sequence_ = 0;
 };
 
-/// Norms of the queries and of the keys, values as they are (Henry et al. 2010.04245): over each head by itself with
-/// weights that all heads share, or over all heads at once.
+/// Norms of queries and keys; values stay unchanged (Henry et al. 2010.04245). Either over each head, with weights
+/// shared by all heads, or over all heads together.
 template <class T>
 class QueryKeyNorm : public Layer<T> {
  public:
@@ -229,7 +227,7 @@ class QueryKeyNorm : public Layer<T> {
   }
 
  private:
-  // Takes queries and keys out of the rows, works on them, and puts them back.
+  // Extracts queries and keys from the rows, applies `work` to them, and puts them back.
   template <class Work>
   Tensor<T> apply(const Tensor<T>& whole, const Pass<T>& pass, Work work) const {
     Tensor<T> result = pass.kernels->tensor(whole.rows(), whole.columns());
@@ -242,7 +240,7 @@ class QueryKeyNorm : public Layer<T> {
   struct Part {
     const RowNorm<T>& norm;
     std::size_t index;
-    std::size_t first;  // column in each group
+    std::size_t first;  // column within each group
     std::size_t width;
   };
   template <class Work>
@@ -273,14 +271,14 @@ class QueryKeyNorm : public Layer<T> {
   bool over_all_heads_ = false;
 };
 
-/// Softmax attention over sequences of `sequence` rows each. A row of the input is a HeadLayout, so a contiguous share
-/// of the columns is a share of the heads; a row of the output the query heads' results. Scores are scaled by
-/// 1/sqrt(head_dim). What the backward pass keeps is the kernels' choice. A slice of the sequences attends to the
-/// slices before it as well, whose gradients it leaves for them (Li et al. 2102.07988 §3.1). Left out: dropout.
+/// Softmax attention over sequences of `sequence` rows each. An input row is laid out as a HeadLayout, so a contiguous
+/// share of the columns is a share of the heads; an output row holds the query heads' results. Scores are scaled by
+/// 1/sqrt(head_dim). The kernels decide what the backward pass keeps. A slice of the sequences also attends to the
+/// slices before it, and leaves their gradients for them (Li et al. 2102.07988 §3.1). Left out: dropout.
 template <class T>
 class Attention : public Layer<T> {
  public:
-  /// Of `extent.length` rows, whole sequences.
+  /// `extent.length` is the length of whole sequences.
   explicit Attention(const AttentionExtent& extent) : extent_(extent), sequence_(extent.length) {}
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
     const AttentionExtent shape = shape_of(pass);
@@ -303,12 +301,12 @@ class Attention : public Layer<T> {
     if (pass.slices == nullptr) {
       std::vector<Tensor<T>> gradients(1);
       pass.kernels->attention_gradient(shape, {saved.tensors[0]}, kept, output_gradient, gradients);
-      saved.tensors.clear();  // there are no weights here
+      saved.tensors.clear();  // this layer has no weights
       return gradients.front();
     }
     std::map<int, Tensor<T>>& inputs = pass.slices->inputs[this];
     std::map<int, Tensor<T>>& found = pass.slices->gradients[this];
-    // Slices behind this one have been here, and are gone.
+    // Later slices have finished and removed their entries.
     FLOPCAST_CHECK(inputs.size() * shape.length == pass.slice.first(sequence_) + shape.length);
     std::vector<Tensor<T>> gradients;
     for (const auto& [slice, tensor] : inputs) gradients.push_back(found[slice]);
@@ -337,8 +335,8 @@ class Attention : public Layer<T> {
   std::size_t sequence_ = 0;
 };
 
-/// The rows of a table that belong to the microbatch's tokens; zero for tokens outside this rank's share of the
-/// vocabulary (`shard` of rows), so that the sum over the ranks is the whole.
+/// The table rows of the microbatch's tokens; zero for tokens outside this rank's share of the vocabulary (`shard` of
+/// rows), so that summing over the ranks gives the whole.
 template <class T>
 class Embedding : public Layer<T> {
  public:
@@ -352,7 +350,7 @@ class Embedding : public Layer<T> {
     pass.kernels->look_up(pass.data->tokens, {shard_.first_row, shard_.rows}, pass.weights + offset_, output);
     return output;
   }
-  /// Nothing: tokens have no gradient.
+  /// Returns an empty tensor: tokens have no gradient.
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/, Saved<T>& saved) const override {
     saved.tensors = {output_gradient};
     return {};
@@ -369,12 +367,12 @@ class Embedding : public Layer<T> {
   std::size_t offset_ = 0;
 };
 
-/// y = x + p[position]: learned positions. Rows may be one of `parts` equal shares (sequence parallelism), and belong
-/// to a slice of the sequences.
+/// y = x + p[position]: learned positions. Rows may be one of `parts` equal shares (sequence parallelism), or of a
+/// slice of the sequences.
 template <class T>
 class LearnedPositions : public Layer<T> {
  public:
-  /// `table`: this rank's part of a row for each position; sequences need not be as long.
+  /// `table`: this rank's part of a table with one row per position; sequences may be shorter.
   LearnedPositions(std::string name, const Shard& table, std::size_t sequence, int index = 0, int parts = 1)
       : name_(std::move(name)), table_(table), sequence_(sequence), index_(index), parts_(parts) {}
   void declare(ParameterList& list) override {
@@ -407,9 +405,9 @@ class LearnedPositions : public Layer<T> {
   std::size_t offset_ = 0;
 };
 
-/// The mean over the rows of -log softmax(x)[target]. The columns may be this rank's share of the vocabulary: maximum,
-/// sum of exponentials and target logit are then reduced over the ranks (Megatron's vocabulary-parallel loss).
-/// Ends a stage: there is no output, and the gradient starts here.
+/// Mean over the rows of -log softmax(x)[target]. The columns may be this rank's share of the vocabulary: maximum, sum
+/// of exponentials and target logit are then reduced over the ranks (Megatron's vocabulary-parallel loss). Ends a
+/// stage: there is no output, and the gradient starts here.
 template <class T>
 class CrossEntropy : public Layer<T> {
  public:
@@ -439,7 +437,7 @@ class CrossEntropy : public Layer<T> {
   }
 
  private:
-  // Of the vocabulary, as the columns are.
+  // The share of the vocabulary that matches the columns.
   VocabularyShare share_of(const Tensor<T>& logits) const {
     return {static_cast<std::size_t>(group_.index()) * logits.columns(), logits.columns()};
   }

@@ -15,12 +15,12 @@ namespace flopcast::realrun {
 template <class T>
 inline constexpr Element kElementOf = std::is_same_v<T, float> ? Element::kFloat32 : Element::kFloat64;
 
-/// The tensor-parallel ranks, or expert- or context-parallel ones, as layers see them. Nobody else: every operation
-/// returns its argument.
+/// A group of tensor-, expert- or context-parallel ranks as layers see it. A default-constructed group has one rank:
+/// every operation returns its argument.
 class TensorGroup {
  public:
   TensorGroup() = default;
-  /// Results lie in the memory of `device`; without one, in that of the host.
+  /// Results are in the memory of `device`, or in host memory if it is null.
   TensorGroup(RankTransport& transport, Group group, ComputeDevice* device = nullptr)
       : transport_(&transport), group_(std::move(group)), device_(device) {}
 
@@ -39,13 +39,13 @@ class TensorGroup {
   Tensor<T> maximum(const Tensor<T>& tensor) const {
     return collect(CollectiveKind::kAllReduce, tensor, tensor.rows(), Reduction::kMax);
   }
-  /// Rows of all ranks, in order of their index.
+  /// Rows of all ranks, ordered by index.
   template <class T>
   Tensor<T> gather_rows(const Tensor<T>& tensor) const {
     return collect(CollectiveKind::kAllGather, tensor, tensor.rows() * ranks());
   }
-  /// This rank's part of the elements of a tensor that all ranks hold alike, in memory of its own; their number is
-  /// divided by the ranks.
+  /// This rank's part of the elements of a tensor that all ranks hold, in newly allocated memory. The number of
+  /// elements must be divisible by the number of ranks.
   template <class T>
   Tensor<T> own_part(const Tensor<T>& tensor) const {
     const std::size_t bytes = tensor.buffer().bytes() / ranks();
@@ -59,7 +59,7 @@ class TensorGroup {
     }
     return {own, 1, bytes / sizeof(T)};
   }
-  /// The whole of which every rank has own_part().
+  /// The whole tensor from the ranks' own_part()s.
   template <class T>
   Tensor<T> from_parts(const Tensor<T>& part, std::size_t rows, std::size_t columns) const {
     const Tensor<T> whole = gather_rows(part);
@@ -73,7 +73,7 @@ class TensorGroup {
     return collect(CollectiveKind::kReduceScatter, tensor, tensor.rows() / ranks());
   }
 
-  /// The root's tensor, on every rank of this shape; elsewhere the argument is not read.
+  /// The root's tensor on every rank, with the shape of the argument; other ranks' arguments are not read.
   template <class T>
   Tensor<T> broadcast(const Tensor<T>& tensor, int root) const {
     if (size() == 1) return tensor;
@@ -82,7 +82,7 @@ class TensorGroup {
     return result;
   }
 
-  /// The tensor of the member before, while the next one gets this.
+  /// Receives the previous member's tensor and sends this one to the next member.
   template <class T>
   Tensor<T> pass_on(const Tensor<T>& tensor) const {
     const std::size_t self = static_cast<std::size_t>(index());
@@ -92,11 +92,11 @@ class TensorGroup {
     received[(self + ranks() - 1) % ranks()] = tensor.rows();
     return exchange_rows(tensor, sent, received);
   }
-  /// Equal parts to and from every member; of one size.
+  /// Exchanges parts of equal size with every member.
   void exchange(const Buffer& sent, const Buffer& received) const {
     run({.kind = CollectiveKind::kAllToAll, .input = sent, .output = received, .element = Element::kByte});
   }
-  /// Rows of the members in their order, so many for and from each. In host memory.
+  /// Sends `sent` and receives `received` rows per member, in the order of the members. Host memory only.
   template <class T>
   Tensor<T> exchange_rows(const Tensor<T>& rows, const std::vector<std::size_t>& sent,
                           const std::vector<std::size_t>& received) const {
@@ -122,7 +122,7 @@ class TensorGroup {
     return device_ == nullptr ? allocate_host(bytes) : device_->allocate(bytes);
   }
   void run(const Collective& collective) const { transport_->run(group_, collective); }
-  /// What a collective makes of the tensor, in so many rows.
+  /// Result of a collective on the tensor, with `rows` rows.
   template <class T>
   Tensor<T> collect(CollectiveKind kind, const Tensor<T>& tensor, std::size_t rows,
                     Reduction reduction = Reduction::kSum) const {
@@ -141,20 +141,21 @@ class TensorGroup {
 
 struct GridPlace;
 
-/// How the ranks share each layer.
+/// How the ranks split each layer.
 struct TensorForm {
   const TensorGroup* group = nullptr;  ///< outlives the layers; never null
-  const GridPlace* grid = nullptr;     ///< of the ranks of `group`; outlives the layers. Null: they are a line
+  const GridPlace* grid = nullptr;     ///< of the ranks of `group`; outlives the layers. Null: they form a line
   const TensorGroup* experts =
-      nullptr;  ///< ranks that hold different experts; outlives the layers. Null: one holds all
-  const TensorGroup* sharers = nullptr;  ///< with sequence parallelism those that hold parts of each expert. Null: one
+      nullptr;  ///< ranks that hold different experts; outlives the layers. Null: one rank holds all
+  const TensorGroup* sharers =
+      nullptr;  ///< ranks that hold parts of each expert, with sequence parallelism. Null: one rank
   const TensorGroup* context =
-      nullptr;  ///< ranks that hold parts of the sequences; outlives the layers. Null: whole ones
-  const TensorGroup* context_heads = nullptr;  ///< of a hierarchy, those that exchange heads; `context` is the ring
+      nullptr;  ///< ranks that hold parts of the sequences; outlives the layers. Null: sequences are whole
+  const TensorGroup* context_heads = nullptr;  ///< ranks of a hierarchy that exchange heads; `context` is the ring
   ContextParallel context_form = ContextParallel::kRing;
-  bool sequence_parallel = false;  ///< what lies between linears is shared by rows
+  bool sequence_parallel = false;  ///< activations between linears are split by rows
 
-  /// Whether that makes a difference.
+  /// True if rows are actually split.
   bool shares_rows() const { return sequence_parallel && group->size() > 1; }
 };
 

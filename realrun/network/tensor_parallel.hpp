@@ -12,8 +12,8 @@
 
 namespace flopcast::realrun {
 
-/// Communication between tensor-parallel parts of a network as a layer of its own: one operation of the group on the
-/// way forward, and the one that undoes it on the way back (Shoeybi et al. 1909.08053 §3).
+/// Communication between tensor-parallel parts of a network as a layer: one operation of the group in the forward pass,
+/// and its transpose in the backward pass (Shoeybi et al. 1909.08053 §3).
 template <class T, class Ranks = TensorGroup>
 class GroupLayer : public Layer<T> {
  public:
@@ -34,8 +34,8 @@ class GroupLayer : public Layer<T> {
   Operation backward_;
 };
 
-/// What a column linear takes its input through: "f", or with sequence parallelism (Korthikanti et al. 2205.05198 §4.2)
-/// an all-gather of the rows, whose reverse is their reduce-scatter.
+/// Applied to the input of a column linear: "f", or with sequence parallelism (Korthikanti et al. 2205.05198 §4.2) an
+/// all-gather of the rows, whose reverse is a reduce-scatter.
 template <class T>
 LayerPointer<T> enter_group(const TensorForm& form) {
   if (!form.shares_rows()) {
@@ -44,7 +44,7 @@ LayerPointer<T> enter_group(const TensorForm& form) {
   return std::make_unique<GroupLayer<T>>(*form.group, &TensorGroup::gather_rows<T>, &TensorGroup::scatter_rows<T>);
 }
 
-/// What a row linear gives its output through: "g", or with sequence parallelism a reduce-scatter of the rows.
+/// Applied to the output of a row linear: "g", or with sequence parallelism a reduce-scatter of the rows.
 template <class T>
 LayerPointer<T> leave_group(const TensorForm& form) {
   if (!form.shares_rows()) {
@@ -53,8 +53,8 @@ LayerPointer<T> leave_group(const TensorForm& form) {
   return std::make_unique<GroupLayer<T>>(*form.group, &TensorGroup::scatter_rows<T>, &TensorGroup::gather_rows<T>);
 }
 
-/// A gather of the rows and the linear behind it as one: the input is kept as this rank's rows only, and gathered again
-/// for the weight gradient.
+/// A gather of the rows combined with the linear after it: only this rank's rows of the input are kept, and they are
+/// gathered again for the weight gradient.
 template <class T>
 class GatheredLinear : public Layer<T> {
  public:
@@ -87,10 +87,10 @@ struct LinearSpec {
   std::size_t inputs = 0;
   std::size_t outputs = 0;
   bool frozen = false;
-  std::vector<AdapterSpec> adapters = {};  ///< beside a frozen linear
+  std::vector<AdapterSpec> adapters = {};  ///< added to a frozen linear
 };
 
-/// The linear itself, its weight cut by rows or by columns.
+/// The linear without communication, its weight split by rows or by columns.
 template <class T>
 LayerPointer<T> linear_of(const LinearSpec& spec, const TensorGroup& group, LinearCut cut) {
   const auto share = cut == LinearCut::kOutputs ? rows_of : columns_of;
@@ -102,11 +102,11 @@ LayerPointer<T> linear_of(const LinearSpec& spec, const TensorGroup& group, Line
   return std::make_unique<Adapted<T>>(std::move(linear), spec.name, spec.inputs, spec.adapters, group, cut);
 }
 
-/// The two linears of a pair on a line of tensor-parallel ranks, without biases; between them each rank has features of
-/// its own. What they send: tests/support/tensor_line.hpp.
+/// The two linears of a pair on a line of tensor-parallel ranks, without biases; in between, each rank has its own
+/// features. Traffic: tests/support/tensor_line.hpp.
 ///
-///   column   W cut by rows, the outputs. Input: all features, of all rows or with sequence parallelism this rank's
-///   row      W cut by columns, the inputs. Output: the sum over the ranks, of all rows or this rank's
+///   column   W split by rows, the outputs. Input: all features, of all rows or with sequence parallelism this rank's
+///   row      W split by columns, the inputs. Output: the sum over the ranks, of all rows or this rank's
 template <class T>
 LayerPointer<T> column_linear(const LinearSpec& spec, const TensorForm& form) {
   const TensorGroup& group = *form.group;

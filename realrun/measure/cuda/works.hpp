@@ -21,7 +21,7 @@
 
 namespace flopcast::realrun::cuda {
 
-/// A part of the GPU's memory, and the stream whose works lie in it.
+/// A region of GPU memory, and the stream whose work uses it.
 struct Lane {
   cudaStream_t stream = nullptr;
   std::byte* memory = nullptr;
@@ -29,16 +29,16 @@ struct Lane {
   MatrixProducts* products = nullptr;
 };
 
-/// The buffers of a work, as many times one behind the other as are twice the GPU's cache: a repetition takes the next
-/// ones, and finds nothing of them in the cache.
+/// The buffers of a work, repeated until they take twice the size of the GPU's cache: each repetition uses the next
+/// copy, none of which is in the cache.
 class Rotation {
  public:
-  /// Parts of so many bytes for each repetition, filled with random numbers on the lane's stream. Throws
-  /// EnvironmentError when the lane is too small.
+  /// Lays out parts of these sizes for each repetition, and fills them with random numbers on the lane's stream. Throws
+  /// EnvironmentError if the lane is too small.
   Rotation(const Lane& lane, std::size_t cache_bytes, const std::vector<std::size_t>& parts,
            Factors factors = Factors::kFloat32, bool positive = false);
 
-  /// The parts of one repetition, in their order.
+  /// The parts of one repetition, in the order given to the constructor.
   template <std::size_t kParts>
   std::array<float*, kParts> of(int round) const {
     FLOPCAST_CHECK(kParts == starts_.size());
@@ -56,23 +56,23 @@ class Rotation {
   std::size_t slots_ = 0;
 };
 
-/// Queues one repetition on the lane's stream; the number chooses its buffers, which it keeps alive.
+/// Queues one repetition on the lane's stream; `round` selects its buffers, which the function keeps alive.
 using QueueOnce = std::function<void(int round)>;
 
-/// What is queued on a stream, and looked after while it is waited for.
+/// Work queued on a stream, with a check to run while waiting for it.
 struct QueuedWorkload {
   cudaStream_t stream = nullptr;
   QueueOnce queue;
-  /// Throws EnvironmentError when it has failed; `late`: it was waited for too long. Empty: nothing can be said.
+  /// Throws EnvironmentError if the work has failed; `late`: the wait has timed out. Empty: there is no check.
   std::function<void(bool late)> watch;
-  double share = 1.0;  ///< of the time of a repetition, that counts: half of a round trip
+  double share = 1.0;  ///< fraction of a repetition's time that counts: half of a round trip
 };
 
-/// The kernel of a sample that is no message, and without what runs beside it; its buffers are filled with random
-/// numbers. Throws EnvironmentError where the lane is too small or CUDA refuses.
+/// The kernel of a sample other than a message, without any concurrent work; its buffers are filled with random
+/// numbers. Throws EnvironmentError if the lane is too small or CUDA refuses.
 QueueOnce make_work(const SampleKey& key, const Lane& lane, std::size_t cache_bytes);
 
-/// An event with a time.
+/// A CUDA event that records its time.
 class TimedEvent {
  public:
   TimedEvent();
@@ -83,30 +83,30 @@ class TimedEvent {
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
   bool reached() const { return has_reached(event_); }
   void hold_up(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent"); }
-  /// Both have been reached.
+  /// Both must have been reached.
   double seconds_until(const TimedEvent& later) const;
 
  private:
   cudaEvent_t event_ = nullptr;
 };
 
-/// How long a stream is held while the host queues: longer once the host was not through in time.
+/// How long a stream is held while the host queues: doubled if the host did not finish in time.
 class Hold {
  public:
   /// Queues a kernel that keeps the stream busy without using the GPU.
   void begin(cudaStream_t stream) const { check(spin(nanoseconds_, stream), "spin"); }
-  /// Whether there is any sense in trying again with twice the time.
+  /// Doubles the time; returns false once it has reached its limit.
   bool lengthen();
 
  private:
   std::int64_t nanoseconds_ = 200'000;
 };
 
-/// Seconds after which what is waited for counts as stuck: less than the watchdog over calls has, so that a sample
-/// which does not end is refused and the next one is taken.
+/// Seconds after which a wait counts as stuck: shorter than the watchdog over calls, so that a sample that never ends
+/// is refused and the next one is measured.
 constexpr double kPatience = 8.0;
 
-/// A kernel or message alone on its stream, or beside another one that begins before it.
+/// A kernel or message alone on its stream, or overlapped with a neighbour that begins before it.
 class TimedWork : public QueuedWork {
  public:
   explicit TimedWork(QueuedWorkload work, QueuedWorkload neighbour = {}, double patience_s = kPatience)
@@ -124,16 +124,16 @@ class TimedWork : public QueuedWork {
   double patience_s_;
   TimedEvent start_;
   TimedEvent end_;
-  TimedEvent released_;  // of the hold, where there are neighbours
+  TimedEvent released_;  // end of the hold, if there are neighbours
   TimedEvent neighbour_end_;
   Hold hold_;
   int round_ = 0;
 };
 
-/// Messages between the GPUs of this node over NCCL, all of them driven by one thread. The others' ends wait on their
-/// GPUs until GPU 0 comes to its own: a message begins when GPU 0 is ready for it. Messages are timed on GPU 0's
-/// stream. The first failure ends all of them: every communicator is aborted, and what is asked for then is refused
-/// with the reason. GPU 0 is current after every call, whether it throws or not.
+/// Messages between the GPUs of this node over NCCL, all driven by one thread. The other GPUs' ends wait on their GPUs
+/// until GPU 0 reaches its own: a message begins when GPU 0 is ready for it. Messages are timed on GPU 0's stream. The
+/// first failure ends all of them: every communicator is aborted, and later requests are refused with the reason. GPU 0
+/// is current after every call, even one that throws.
 class NcclMessages {
  public:
   explicit NcclMessages(std::unique_ptr<NcclApi> nccl) : nccl_(std::move(nccl)) {}
@@ -142,9 +142,9 @@ class NcclMessages {
   ~NcclMessages();
 
   std::string version() const { return nccl_->version(); }
-  /// Of the first `key.ranks` GPUs, on `key.channels` channels at most where it tells them. Bytes as SampleKind counts
-  /// them, down to whole elements. Makes the group when it is first asked for; one that could not be made is not tried
-  /// again.
+  /// A message of the first `key.ranks` GPUs, on at most `key.channels` channels if the key specifies them. Bytes as
+  /// SampleKind counts them, rounded down to whole elements. Makes the group on first use; a group that could not be
+  /// made is not tried again.
   QueuedWorkload make(const SampleKey& key);
 
  private:
@@ -166,7 +166,7 @@ class NcclMessages {
 
   std::unique_ptr<NcclApi> nccl_;
   std::map<GroupName, std::vector<Member>> groups_;
-  std::map<GroupName, std::string> not_made_;  // and why
+  std::map<GroupName, std::string> not_made_;  // with the reason
   std::string failure_;
 };
 
