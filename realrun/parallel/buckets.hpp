@@ -12,59 +12,60 @@
 
 namespace flopcast::realrun {
 
-/// Parameters that the same stages hold: the token table of tied embeddings on the first and the last stage, and whole
-/// stages of a bidirectional schedule, which trains two copies of the model. Their gradients are added up before the
-/// update, so that the copies stay equal.
+/// Parameters held by the same set of stages: the token table of tied embeddings on the first and the last stage, and
+/// whole stages of a bidirectional schedule, which trains two copies of the model. Their gradients are summed before
+/// the update, so that the copies stay equal.
 struct SharedSet {
-  std::vector<int> stages;  ///< of the holders, ascending; a stage that holds a parameter twice is named twice
+  std::vector<int> stages;  ///< of the holders, ascending; a stage that holds a parameter twice is listed twice
 };
 
-/// The sets of a pipeline, and by name the set of each shared parameter.
+/// The shared sets of a pipeline, and the set of each shared parameter by name.
 struct SharedParameters {
   std::vector<SharedSet> sets;
   std::map<std::string, int> set_of;
 
-  /// -1 for a parameter that only one stage holds.
+  /// Returns -1 for a parameter that only one stage holds.
   int set_index(const std::string& name) const;
 };
 
-/// Parameters with the same name are copies of each other. `layouts` by stage of the program.
+/// Parameters of the same name are copies of each other. `layouts` by stage of the program.
 SharedParameters find_shared_parameters(const std::vector<StageLayout>& layouts);
 
-/// Neighbouring parameters of a stage whose gradients are reduced together.
+/// Adjacent parameters of a stage whose gradients are reduced together.
 struct Bucket {
-  int first_unit = 0;       ///< complete once this unit and all behind it are
-  int shared_set = -1;      ///< of all its parameters
-  bool of_experts = false;  ///< all of its parameters
-  bool frozen = false;      ///< all of them too: there are no gradients, and weights are gathered only
-  std::size_t offset = 0;  ///< elements from the start of the stage's flat buffer, whose units lie one behind the other
+  int first_unit = 0;       ///< complete once this unit and all later ones are
+  int shared_set = -1;      ///< shared by all its parameters
+  bool of_experts = false;  ///< true for all its parameters
+  bool frozen = false;      ///< all its parameters are frozen: there are no gradients, and weights are only gathered
+  std::size_t offset = 0;   ///< elements from the start of the stage's flat buffer, in which units are adjacent
   std::size_t count = 0;
 };
 
 struct BucketRules {
-  std::size_t bytes = 0;        ///< a bucket closes once it has reached this size; 0: one bucket
-  std::size_t first_bytes = 0;  ///< the same for the first bucket of a stage
-  bool within_units = false;    ///< no bucket holds more than one unit: units are sharded one by one
-  bool of_frozen = false;       ///< frozen parameters have buckets too, of their own: their weights are sharded
+  std::size_t bytes = 0;        ///< size at which a bucket closes; 0: one bucket
+  std::size_t first_bytes = 0;  ///< the same for a stage's first bucket
+  bool within_units = false;    ///< no bucket spans several units: units are sharded one by one
+  bool of_frozen = false;  ///< frozen parameters also get buckets, separate ones, because their weights are sharded
 };
 
-/// In the order in which a backward pass completes them, last parameter first; where some are frozen, within units,
-/// whose gradients do not lie as their weights do (Li et al. 2006.15704 §3.2.3). Runs of
-/// parameters that belong to different shared sets have buckets of their own, cut alike on all stages that hold them.
+/// Makes buckets in the order in which a backward pass completes them, last parameter first (Li et al. 2006.15704
+/// §3.2.3). If some parameters are frozen, buckets do not span units, because gradients are then laid out differently
+/// from weights. Runs of parameters that belong to different shared sets have separate buckets, with the same
+/// boundaries on all stages that hold them.
 std::vector<Bucket> make_buckets(const StageLayout& layout, const SharedParameters& shared, const BucketRules& rules);
 
-/// Element at which each unit starts in the flat buffer, and one past the last.
+/// Start of each unit in the flat buffer, in elements, and one past the last.
 std::vector<std::size_t> unit_offsets(const StageLayout& layout);
-/// The same in a buffer of gradients, which frozen parameters do not have.
+/// The same for a buffer of gradients, which frozen parameters do not have.
 std::vector<std::size_t> gradient_offsets(const StageLayout& layout);
 
-/// Pieces of memory one behind the other in a buffer of its own; a single piece as it is.
+/// Pieces of memory concatenated in a separate buffer; a single piece is used in place.
 class Packed {
  public:
   Packed() = default;
   Packed(ComputeDevice& device, std::vector<Buffer> pieces);
   const Buffer& whole() const { return whole_; }
-  /// Copies what the whole holds now back to the pieces.
+  /// Copies the contents of the whole back to the pieces.
   void unpack(ComputeDevice& device) const;
 
  private:
@@ -72,7 +73,7 @@ class Packed {
   Buffer whole_;
 };
 
-/// What a compressed sum works with; all outlive it.
+/// Context of a compressed sum; all members must outlive it.
 struct CompressionContext {
   ComputeDevice& device;
   RankTransport& transport;
@@ -80,22 +81,24 @@ struct CompressionContext {
   const Group& group;
 };
 
-/// Replaces an all-reduce: the sum over the replicas' gradients of what their messages say, added up in the order of
-/// the replicas, equal on all of them.
+/// Replaces an all-reduce: sums what the replicas' messages encode of their gradients, in the order of the replicas,
+/// with equal results on all of them.
 ///
 ///   by parts   n equal parts of ceil(count / n) values, the last ones shorter: an all-to-all of messages, one for each
-///              part; the sum of a part is encoded again and all-gathered. 2(n-1) messages of a part sent
-///   gathered   an all-gather of messages. n-1 messages of everything sent
-/// begin(), proceed() and finish() are called by all replicas in the same order over all their sums. The first exchange
-/// runs beside the computation, the second one, where there is one, beside the other sums' proceed() and finish().
+///              part; the sum of a part is encoded again and all-gathered. Sends 2(n-1) messages of a part
+///   gathered   an all-gather of messages. Sends n-1 messages of everything
+///
+/// begin(), proceed() and finish() must be called by all replicas in the same order across all their sums. The first
+/// exchange overlaps with the computation; the second one, if there is one, with the other sums' proceed() and
+/// finish().
 class CompressedSum {
  public:
-  /// `residual` as in GradientCodec::encode. The gradients are read at once and overwritten by finish().
+  /// `residual` as in GradientCodec::encode. The gradients are read immediately and overwritten by finish().
   CompressedSum(const CompressionContext& context, Buffer gradients, const Buffer& residual);
 
   void proceed();
   void finish();
-  /// When the exchanges ran, after finish().
+  /// Times of the exchanges; valid after finish().
   const std::vector<Interval>& exchanges() const { return exchanges_; }
 
  private:
@@ -105,29 +108,29 @@ class CompressedSum {
 
   CompressionContext context_;
   Buffer gradients_;
-  std::size_t slot_ = 0;         // bytes of the largest message
-  std::size_t part_values_ = 0;  // of the largest part
+  std::size_t slot_ = 0;         // bytes reserved per message: those of the largest
+  std::size_t part_values_ = 0;  // values of the largest part
   Buffer messages_;              // received, by replica
   Request request_;
   std::vector<Interval> exchanges_;
 };
 
-/// Sums up the buckets of one stage over the replicas in compressed form, and keeps what compression leaves out for the
-/// next sum. Of a bucket on tensor-parallel ranks, parameters that all of them hold whole are compressed apart from
-/// those they hold a part of: blocks of both would round them differently on each rank.
+/// Sums the buckets of one stage over the replicas in compressed form, and keeps what compression omits for the next
+/// sum. On tensor-parallel ranks, parameters that all of them hold whole are compressed separately from those they hold
+/// parts of: blocks that mix both would round them differently on each rank.
 class CompressedBuckets {
  public:
-  /// `gradients` are the stage's, units one behind the other, and stay where they are.
+  /// `gradients` are the stage's, with adjacent units, and must not move.
   CompressedBuckets(const CompressionContext& context, const StageLayout& layout, const std::vector<Bucket>& buckets,
                     Buffer gradients, int tensor_ranks);
 
-  /// Once the bucket's gradients are complete; in the same order on all replicas.
+  /// Called once the bucket's gradients are complete, in the same order on all replicas.
   void begin(std::size_t bucket);
-  /// Waits until all sums that were begun are in the gradients; returns when their exchanges ran.
+  /// Waits until all sums begun are in the gradients; returns the times of their exchanges.
   std::vector<Interval> finish();
 
  private:
-  /// Ranges of the flat gradients that are compressed as one.
+  /// Ranges of the flat gradients that are compressed together.
   struct Portion {
     std::vector<Buffer> pieces;
     Buffer residual;
@@ -145,7 +148,7 @@ class CompressedBuckets {
   std::vector<Running> running_;
 };
 
-/// What low-rank sums work with; all outlive them.
+/// Context of low-rank sums; all members must outlive them.
 struct LowRankContext {
   ComputeDevice& device;
   RankTransport& transport;
@@ -154,20 +157,20 @@ struct LowRankContext {
   int rank = 1;
 };
 
-/// Sums up the buckets of one stage over the replicas by PowerSGD (Vogels et al. 1905.13727): each matrix that
-/// activations are multiplied with as two factors of `rank` columns, where these are smaller than the matrix; all else
-/// as it is. A bucket is two all-reduces, of left factors with what is sent as it is, and of right factors:
-///   rank · (rows + columns) floats a matrix. What a replica's factors leave out stays with it for the next sum.
-/// The right factors of one sum are where the next one begins.
+/// Sums the buckets of one stage over the replicas by PowerSGD (Vogels et al. 1905.13727): each matrix that activations
+/// are multiplied with is sent as two factors of `rank` columns if these are smaller than the matrix; everything else
+/// is sent uncompressed. A bucket takes two all-reduces, one of left factors and uncompressed parameters, and one of
+/// right factors: rank · (rows + columns) floats per matrix. What a replica's factors omit stays on that replica for
+/// the next sum, which starts from the right factors of this one.
 class LowRankBuckets {
  public:
-  /// `gradients` are the stage's, units one behind the other, and stay where they are.
+  /// `gradients` are the stage's, with adjacent units, and must not move.
   LowRankBuckets(const LowRankContext& context, const StageLayout& layout, const std::vector<Bucket>& buckets,
                  const Buffer& gradients);
 
-  /// Once the bucket's gradients are complete; in the same order on all replicas.
+  /// Called once the bucket's gradients are complete, in the same order on all replicas.
   void begin(std::size_t bucket);
-  /// Waits until all sums that were begun are in the gradients; returns when their exchanges ran.
+  /// Waits until all sums begun are in the gradients; returns the times of their exchanges.
   std::vector<Interval> finish();
 
  private:

@@ -16,63 +16,63 @@
 
 namespace flopcast::realrun {
 
-/// A rank of its own on a spare host, which adds up what `peers` push to it and hands out the sum: broadcasts of the
-/// one rank, and of the server. Both count as sent over the data axis.
+/// A server rank on a spare host, which sums what `peers` push to it and returns the sum: broadcasts of the rank, and
+/// of the server. Both count as traffic of the data axis.
 struct ServerLink {
   Group push;  ///< this rank, then the server
   Group pull;  ///< the peers, then the server
 };
 
-/// The part of a served share that the ranks serve for each other, in elements of each rank; the servers on spare hosts
-/// have the rest in nearly equal parts.
+/// Elements of each served share that the ranks serve for each other; the servers on spare hosts get the rest in nearly
+/// equal parts.
 std::size_t served_by_rank(std::size_t elements, double rank_share);
 
-/// What the stages of a rank have in common. All outlive the stages.
+/// Context shared by the stages of a rank. All members must outlive the stages.
 struct ParallelContext {
   ComputeDevice& device;
   RankTransport& transport;
   Recording& recording;
   StageCompute& compute;
   UpdateRule optimizer;
-  Group data = {};     ///< replicas that share the weights, and the states that are cut
-  Group copies = {};   ///< of the others, those that hold the same cut; of one where all share
-  Group experts = {};  ///< of `data` those that hold the same experts; without members: all
-  Group node = {};     ///< with parameter servers: of `data`, those on the same node
-  Group peers =
-      {};  ///< and those with the same place on the other nodes, each of which serves a part of the parameters
+  Group data = {};     ///< replicas that share the weights, and the states if those are sharded
+  Group copies = {};   ///< if groups of replicas share states: ranks that hold the same shard; one rank otherwise
+  Group experts = {};  ///< members of `data` that hold the same experts; empty: all
+  Group node = {};     ///< members of `data` on the same node; with parameter servers
+  Group peers = {};    ///< ranks with the same position on the other nodes; each serves a part of the parameters
   std::vector<ServerLink> servers = {};  ///< on spare hosts
-  double rank_share = 1.0;  ///< of what `peers` reduce, each of them serves so much where there are servers
-  Group tensor = {};        ///< ranks that share each layer
-  int zero = 0;             ///< 0 replicated, 1 optimizer state cut over the replicas, 2 gradients too, 3 weights too
-  bool reshards = true;  ///< with zero 3: weights are let go after a forward pass, and gathered again for the backward
-  /// Where the optimizer lives in the host's memory: told how many bytes have gone there, or come back.
+  double rank_share = 1.0;               ///< part of what `peers` reduce that each of them serves if there are servers
+  Group tensor = {};                     ///< ranks that share each layer
+  int zero = 0;  ///< 0 replicated, 1 optimizer state sharded over the replicas, 2 gradients too, 3 weights too
+  bool reshards =
+      true;  ///< with zero 3: weights are released after a forward pass, and gathered again for the backward pass
+  /// Called with the number of bytes moved to the host or back, if the optimizer runs in host memory.
   std::function<void(std::size_t)> offloads = {};
-  GradientCodec* codec = nullptr;       ///< with zero 0: gradients are sent compressed; null: as they are
+  GradientCodec* codec = nullptr;       ///< with zero 0: gradients are sent compressed; null: uncompressed
   LowRankProducts* products = nullptr;  ///< with zero 0: matrices are sent as factors of `low_rank` columns
   int low_rank = 0;
 };
 
 /// Weights, gradients and optimizer state of one stage on one rank, and the data parallelism between its replicas.
 ///
-///   ZeRO 0  every bucket is all-reduced beside the computation once it is complete, in the last backward pass only; or
-///           summed up in compressed form (CompressedSum, LowRankBuckets)
+///   ZeRO 0  every bucket is all-reduced once it is complete, overlapped with the computation, in the last backward
+///           pass only; or summed in compressed form (CompressedSum, LowRankBuckets)
 ///   ZeRO 1  the same with reduce-scatter; each replica updates its share, and all-gathers the weights
-///   ZeRO 2  every unit is reduce-scattered by every backward pass, and added to this replica's share
+///   ZeRO 2  every backward pass reduce-scatters every unit, and adds it to this replica's share
 ///   ZeRO 3  weights are all-gathered unit by unit, for each forward and each input gradient pass: each unit while the
-///           one before it computes (Zhao et al. 2304.11277 §3.3.2). Without resharding what a forward pass gathered
-///           serves the microbatch's backward pass too
-///   servers gradients are reduce-scattered inside the node, pushed to the servers that the ranks are for each other,
-///           each of which adds up its part, pulled back, and all-gathered inside the node (Jiang et al., OSDI 2020);
-///           servers on spare hosts have a part, or all of it
-///   HSDP    ZeRO 3 among `data`; what is reduce-scattered is then all-reduced over `copies` (2304.11277 §3.2.2)
-/// Where a rank runs all passes of a stage in a row, ZeRO 2 and 3 do that once a row (PassPlace::row_goes_on).
+///           previous one computes (Zhao et al. 2304.11277 §3.3.2). Without resharding, the weights that a forward pass
+///           gathered also serve the microbatch's backward pass
+///   servers gradients are reduce-scattered inside the node, pushed to the servers, which are the ranks themselves and
+///           each sum a part, pulled back, and all-gathered inside the node (Jiang et al., OSDI 2020); servers on spare
+///           hosts take a part, or everything
+///   HSDP    ZeRO 3 among `data`; reduce-scattered gradients are then all-reduced over `copies` (2304.11277 §3.2.2)
+/// If a rank runs all passes of a stage in a row, ZeRO 2 and 3 do this once per row (PassPlace::row_goes_on).
 /// (Rajbhandari et al. 1910.02054 §5, §7; Li et al. 2006.15704 §3.2.)
-/// With `offloads` weights and optimizer state live in the host's memory: an update sends the gradients there, and
-/// takes the new weights back (ZeRO-Offload, Ren et al. 2101.06840 §4). Parameters whose gradients tensor-parallel
-/// ranks hold in parts (Parameter::partial) are added up first.
+/// With `offloads`, weights and optimizer state are in host memory: an update sends the gradients there and returns the
+/// new weights (ZeRO-Offload, Ren et al. 2101.06840 §4). Gradients that tensor-parallel ranks hold in parts
+/// (Parameter::partial) are summed first.
 class StageWeights : public UnitStore {
  public:
-  /// Starts from the initial weights of the stage. Parameters are aligned to the number of replicas unless zero is 0.
+  /// Starts from the stage's initial weights. Parameters are aligned to the number of replicas unless zero is 0.
   StageWeights(ParallelContext& context, int stage, StageLayout layout, std::vector<Bucket> buckets);
 
   void begin_step();
@@ -84,10 +84,10 @@ class StageWeights : public UnitStore {
 
   /// Waits until this replica's gradients are the sums over all replicas.
   void finish_reductions();
-  /// What this replica updates of a bucket, after finish_reductions().
+  /// The part of a bucket that this replica updates; valid after finish_reductions().
   Buffer reduced(std::size_t bucket) const;
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  /// Clears the gradients afterwards. `in_place` overwrites the newest version, otherwise there is a new one.
+  /// Clears the gradients afterwards. `in_place` overwrites the newest version; otherwise makes a new one.
   void update(bool in_place);
   void retire_below(int version) { versions_.erase(versions_.begin(), versions_.lower_bound(version)); }
   int versions_kept() const { return static_cast<int>(versions_.size()); }
@@ -97,15 +97,15 @@ class StageWeights : public UnitStore {
   struct Reduction {
     Request request;
     std::size_t bucket = 0;
-    Buffer received;  // to be added to the share, when passes reduce
+    Buffer received;  // to be added to the share, if passes reduce
   };
 
-  /// Whole weights of a unit, there once all requests are done.
+  /// Whole weights of a unit, valid once all requests are done.
   struct Gather {
     Buffer whole;
     std::vector<Request> requests;
   };
-  /// Weights that a backward pass will ask for without gathering them.
+  /// Weights that a backward pass will use without gathering them again.
   struct Held {
     Buffer whole;
     int passes = 0;
@@ -115,7 +115,7 @@ class StageWeights : public UnitStore {
   bool has_servers() const { return context_.node.size() > 1 || context_.peers.size() > 1; }
   bool shards(int level) const { return context_.zero >= level && replicas() > 1; }
   const Group& replicas_of(std::size_t bucket) const;
-  std::size_t parts_of(std::size_t bucket) const;  // in which the bucket's states are cut
+  std::size_t parts_of(std::size_t bucket) const;  // number of parts of the bucket's states
   Buffer flat(const Buffer& buffer, std::size_t offset, std::size_t count) const;
   Buffer share_of(const Buffer& shares, std::size_t bucket) const;
   Buffer gradients_of(std::size_t bucket) const;
@@ -137,27 +137,27 @@ class StageWeights : public UnitStore {
   std::vector<Bucket> buckets_;
   std::vector<std::size_t> unit_starts_;
   std::vector<std::size_t> gradient_starts_;
-  std::vector<std::size_t> share_starts_;  // by bucket, elements into a buffer of shares, frozen ones last
+  std::vector<std::size_t> share_starts_;  // by bucket, offsets in a buffer of shares in elements, frozen ones last
   std::map<int, Buffer> versions_;         // whole weights, or this replica's shares of them
-  Buffer gradients_;                       // of what is trained, whole; empty when they are cut
-  Buffer shares_;                          // reduced gradients; empty when nothing is cut
+  Buffer gradients_;                       // of trained parameters, whole; empty if gradients are sharded
+  Buffer shares_;                          // reduced gradients; empty if nothing is sharded
   std::vector<Buffer> states_;
-  Buffer host_weights_;  // shares, as the optimizer knows them, where it is offloaded
+  Buffer host_weights_;  // shares as the optimizer holds them, if it is offloaded
   std::optional<CompressedBuckets> compressed_;
   std::optional<LowRankBuckets> low_rank_;
-  std::map<int, Buffer> unit_gradients_;  // by unit, whole, when gradients are cut; of the row at work
-  std::map<int, Buffer> gathered_;        // by unit, whole weights that the next pass of the row needs too
+  std::map<int, Buffer> unit_gradients_;  // by unit, whole, if gradients are sharded; of the current row
+  std::map<int, Buffer> gathered_;        // by unit, whole weights that the next pass of the row also needs
   std::map<int, Gather> on_their_way_;    // by unit
-  std::map<int, Held> held_;              // by unit, where nothing is resharded
+  std::map<int, Held> held_;              // by unit, without resharding
   std::deque<Reduction> pending_;
   PassPlace place_;
   int updates_ = 0;
 };
 
-/// The stages of one rank, and the sums over those ranks of its pipeline that hold copies of the same parameters.
+/// The stages of one rank, and the sums over the ranks of its pipeline that hold copies of the same parameters.
 class RankState : public TrainingState {
  public:
-  /// `groups` by shared set: the ranks that hold it, this rank's replica only; of size 0 where it holds nothing.
+  /// `groups` by shared set: the ranks of this rank's replica that hold it; of size 0 if this rank holds none of it.
   RankState(ParallelContext& context, const Program& program, int pipeline_rank,
             const std::vector<StageLayout>& layouts, SharedParameters shared, std::vector<Group> groups,
             const BucketRules& rules);
@@ -178,7 +178,7 @@ class RankState : public TrainingState {
   std::map<int, std::unique_ptr<StageWeights>> stages_;
 };
 
-/// By shared set: the pipeline ranks that hold it, ascending.
+/// Pipeline ranks that hold each shared set, ascending.
 std::vector<std::vector<int>> holders_of(const SharedParameters& shared, const Program& program);
 
 }  // namespace flopcast::realrun

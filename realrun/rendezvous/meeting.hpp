@@ -13,49 +13,50 @@
 
 namespace flopcast::realrun {
 
-/// Where the processes of a run meet: keys with values, the same for all. Any thread may call. Throws EnvironmentError
-/// when the store itself has failed.
+/// Key-value store through which the processes of a run meet. Thread-safe. Throws EnvironmentError if the store itself
+/// has failed.
 class Store : public Interface {
  public:
   virtual void set(const std::string& key, const std::string& value) = 0;
-  /// Nothing where the key has a value already; returns whether it had none.
+  /// Sets the value only if the key has none; returns true if it did.
   virtual bool set_once(const std::string& key, const std::string& value) = 0;
   virtual std::optional<std::string> get(const std::string& key) = 0;
-  /// host_clock() of the process that has the store; nothing where none has.
+  /// host_clock() of the process that holds the store; empty if none does.
   virtual std::optional<Ticks> clock() { return std::nullopt; }
 };
 
-/// The value, once somebody has set it. After `patience` throws EnvironmentError: "… has not come within 60 s".
+/// Returns the value once another process has set it. Throws EnvironmentError after `patience`: "… has not come within
+/// 60 s".
 std::string wait_for(Store& store, const std::string& key, std::chrono::milliseconds patience, const std::string& what);
 
-/// One file a key in a folder that all processes see, made when it is not there.
+/// A store with one file per key in a folder visible to all processes; creates the folder.
 std::unique_ptr<Store> open_file_store(const std::string& folder);
 
-/// A store in the process that calls serve_tcp_store(); others reach it by open_tcp_store(). A process whose connection
-/// breaks after it has said which rank it is (gather_ranks) and before it has set "done/RANK" is lost: the server sets
-/// "failure" then.
+/// A store in the process that calls serve_tcp_store(); others connect with open_tcp_store(). A process is lost if its
+/// connection breaks after it has registered its rank (gather_ranks) and before it has set "done/RANK": the server then
+/// sets "failure".
 class TcpServer : public Interface {
  public:
   virtual int port() const = 0;
 };
-/// Where a server listens, and what its clients have to know.
+/// Address of a server, and the credentials its clients need.
 struct StoreListener {
-  std::string host;   ///< an address of this machine, "localhost" for its own processes alone; empty: all of them
-  int port = 0;       ///< 0: any that is free
-  std::string token;  ///< who does not send it first is shown out; empty: anybody is let in
+  std::string host;   ///< an address of this machine, "localhost" for its own processes only; empty: all of them
+  int port = 0;       ///< 0: any free port
+  std::string token;  ///< a client that does not send it first is disconnected; empty: every client is accepted
 };
-/// Nobody waits for another's connection: a client has 5 s for its token, for each request and for taking its answers;
-/// 64 connections may be without a token at a time; keys and values are at most 1 MiB each, and 256 MiB together.
-/// Throws EnvironmentError where the address or the port is not to be had.
+/// Clients do not block each other: a client has 5 s each for its token, for a request and for receiving the answer; at
+/// most 64 connections may be without a token at a time; keys and values are at most 1 MiB each, and 256 MiB together.
+/// Throws EnvironmentError if the address or the port is unavailable.
 std::unique_ptr<TcpServer> serve_tcp_store(const StoreListener& listener);
-/// 128 random bits, as a text.
+/// 128 random bits as text.
 std::string new_store_token();
-/// Tries until `patience` is over: the server may start later. One that does not answer for as long has gone. Throws
-/// EnvironmentError where the server knows another token.
+/// Retries until `patience` has passed, because the server may start later. A server that does not answer within
+/// `patience` is considered gone. Throws EnvironmentError if the server expects another token.
 std::unique_ptr<Store> open_tcp_store(const std::string& host, int port, const std::string& token,
                                       std::chrono::milliseconds patience);
 
-/// What a rank is at, for messages about a stuck or failed run.
+/// Current activity of a rank, for messages about a stuck or failed run.
 struct Activity {
   enum class Kind : std::uint8_t { kSetUp, kAction, kFlush, kDone };
   Kind kind = Kind::kSetUp;
@@ -64,23 +65,23 @@ struct Activity {
 /// "2F0", "the end of the step".
 std::string to_string(const Activity& activity);
 
-inline constexpr const char* kActivityKey = "activity/";  ///< and the rank: what it is at
-inline constexpr const char* kDoneKey = "done/";          ///< and the rank, once it has ended well
-inline constexpr const char* kEndedKey = "ended/";        ///< and the rank, once it knows of the failure
-inline constexpr const char* kRankKey = "rank/";          ///< and the rank: which process it is
+inline constexpr const char* kActivityKey = "activity/";  ///< followed by the rank: its current activity
+inline constexpr const char* kDoneKey = "done/";          ///< followed by the rank: set once it has ended successfully
+inline constexpr const char* kEndedKey = "ended/";        ///< followed by the rank: set once it knows of the failure
+inline constexpr const char* kRankKey = "rank/";          ///< followed by the rank: identifies its process
 
-/// Enters the rank and waits until all ranks are there. Throws EnvironmentError when another process says it has that
-/// rank, counts other ranks, or when some do not come: then it names them.
+/// Registers the rank and waits for all others. Throws EnvironmentError if another process has registered that rank or
+/// expects another number of ranks, or, naming them, if some ranks do not arrive.
 void gather_ranks(Store& store, const ProcessPlace& place, std::chrono::milliseconds patience);
 
-/// What to add to this process's host_clock() to have that of rank 0: nothing on one machine; over a TCP store measured
-/// as clock_offset() says; with a store of files by the machines' system clocks, and as good as these are set. Called
-/// by all ranks. Throws EnvironmentError when rank 0 does not come within `patience`.
+/// The offset to add to this process's host_clock() to get that of rank 0: zero on one machine; measured as described
+/// at clock_offset() over a TCP store; with a file store from the machines' system clocks, and as accurate as these are
+/// set. Called by all ranks. Throws EnvironmentError if rank 0 does not arrive within `patience`.
 Ticks common_clock_offset(Store& store, const ProcessPlace& place, std::chrono::milliseconds patience);
 
-/// What the process of rank 0 gives to all processes that mpirun or srun started together, `ranks` of them; nothing
-/// where MPI has not started as many, or when built without it. MPI is begun and ended by the call, which all of them
-/// make, once.
+/// Broadcasts rank 0's string to all `ranks` processes that mpirun or srun started together; empty if MPI started a
+/// different number, or if built without MPI. Initialises and finalises MPI, so all processes must call it exactly
+/// once.
 std::optional<std::string> tell_by_mpi(int rank, int ranks, const std::string& given);
 
 }  // namespace flopcast::realrun
