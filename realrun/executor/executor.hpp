@@ -67,7 +67,7 @@ struct TransferEnd {
   Ticks at = 0;
 };
 
-/// What one rank measured, in ticks of host_clock().
+/// Measurements of one rank, in ticks of host_clock().
 struct RankRecord {
   std::vector<Span> spans;
   std::vector<TransferEnd> sent;

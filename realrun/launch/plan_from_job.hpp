@@ -23,8 +23,8 @@ struct EnumNames<realrun::GemmPrecision> {
 
 namespace flopcast::realrun {
 
-/// Whether and for how long actions sleep instead of computing. Times are as the user enters them: "5ms", or one per
-/// stage, "5ms,6ms"; missing ones come from the job's forecast, multiplied by `slow_down`.
+/// Emulation by sleeping: actions may sleep for given times instead of computing. Times are as the user enters them:
+/// "5ms", or one per stage, "5ms,6ms"; missing ones come from the job's forecast, multiplied by `slow_down`.
 struct Emulation {
   bool sleeps = false;
   std::optional<std::string> forward;

@@ -85,7 +85,7 @@ double buffer_bytes(const SampleKey& key);
 /// Operator name of the attention samples: fp32, causal, without tensor cores.
 inline constexpr const char* kOwnKernel = "flopcast's own";
 
-/// What a GPU calibration did not measure, for the user; each entry is a phrase such as "12 of gemm fp8 (dgrad)".
+/// Gaps of a GPU calibration, for the user; each entry is a phrase such as "12 of gemm fp8 (dgrad)".
 struct GpuOutcome {
   std::size_t measured = 0;
   std::vector<std::string> no_time;  ///< not measured before the budget ran out

@@ -30,7 +30,7 @@ Microbatch cut(const Microbatch& whole, std::size_t sequence, const TokenSlice& 
 /// The tokens of one context-parallel rank, in the order of positions_of.
 Microbatch cut_for_context(const Microbatch& whole, std::size_t sequence, const ContextPart& part);
 
-/// What is recomputed before the backward pass instead of kept.
+/// Layers that are recomputed before the backward pass instead of kept.
 struct Recomputation {
   /// Which of each stage's blocks are recomputed: the first `first_blocks`, or every `every`-th; 0: none.
   int first_blocks = 0;
@@ -63,7 +63,7 @@ struct NetworkSpec : Transformer {
   int position_rows = 0;          ///< rows of the table of learned positions; 0: as many as the sequence has tokens
   bool balanced_routing = false;  ///< see RouterSpec
   std::uint64_t seed = 1;
-  /// What is trained, if not everything: adapters on frozen linears, or some layers. Storage of the base and dropout
+  /// The trained part, if not everything: adapters on frozen linears, or some layers. Storage of the base and dropout
   /// before adapters are ignored; alpha defaults to the rank.
   std::optional<Finetune> finetune;
   Recomputation recompute = {};

@@ -19,7 +19,7 @@
 
 namespace flopcast::realrun {
 
-/// What runs before the training to provide the inputs of its forecast: see RankCalibration.
+/// Program that runs before the training to provide the inputs of its forecast: see RankCalibration.
 struct CalibrationPlan {
   Program program;  ///< the run's own, or a shorter one of an asynchronous schedule
   int steps = 1;

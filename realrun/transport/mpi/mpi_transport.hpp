@@ -17,19 +17,19 @@
 
 namespace flopcast::realrun {
 
-/// This rank's share of one collective, under way.
+/// This rank's part of one collective in progress.
 class GroupOperation;
 
-/// A rank that is a process. MPI libraries progress only inside their calls, so everything under way is looked after
-/// whenever this rank waits, and by poke() in between, which ends the run (Aborted) when another rank has failed.
+/// A rank that is a process. MPI libraries make progress only inside their calls, so every wait of this rank, and
+/// poke() in between, advances all operations in progress and ends the run (Aborted) if another rank has failed.
 ///
-/// Waits look, then sleep for some microseconds: ranks that outnumber the cores do not take them from each other.
-/// A group is a tag of its own on a communicator for collectives, not a communicator: making one has no time limit.
-/// Of the tags that a library offers, those of messages and of groups wrap around; MPI keeps messages of equal tags in
-/// order. Thread-safe in nothing: one thread a process.
+/// Waits poll, then sleep for some microseconds, so that ranks do not compete for cores if they outnumber them. A group
+/// is a tag on a communicator for collectives rather than a communicator, because creating one has no time limit. Tags
+/// of messages and of groups wrap around at the library's limit; MPI keeps messages of equal tags in order. Not
+/// thread-safe: one thread per process.
 class MpiTransport : public RankTransport {
  public:
-  /// Made by all processes together, each of which is a rank of the run.
+  /// Called by all processes together; each of them is a rank of the run.
   MpiTransport(Processes& processes, std::chrono::milliseconds patience);
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
@@ -46,15 +46,16 @@ class MpiTransport : public RankTransport {
   void poke() override;
   void note(const Activity& activity) override { processes_.board().note(activity); }
   SentTraffic traffic() const override { return traffic_; }
-  /// Grows with every look at what is under way.
+  /// Incremented by every poll of the operations in progress.
   const std::atomic<std::uint64_t>& beats() const { return beats_; }
 
-  /// Everybody's bytes at rank 0, by rank; the others get nothing. Called by all ranks; not counted as traffic.
+  /// All ranks' bytes at rank 0, by rank; empty on the others. Called by all ranks; not counted as traffic.
   std::vector<std::vector<std::byte>> gather(const std::vector<std::byte>& own);
-  /// At rank 0 what to add to the clocks of the other ranks, by rank, to have them read as its own; see
-  /// clock_offset(). Clocks of one machine agree; `measure_all` measures them nevertheless. Called by all ranks.
+  /// At rank 0: the offsets to add to the other ranks' clocks, by rank, to get its own time; see clock_offset(). Clocks
+  /// of one machine agree; `measure_all` measures them anyway. Called by all ranks.
   std::vector<Ticks> clock_offsets(Ticks (*clock)(), bool measure_all = false);
-  /// Waits until all ranks are here and what this one sent has arrived. Called by all ranks at the end of the run.
+  /// Waits until all ranks have arrived and this rank's messages have been received. Called by all ranks at the end of
+  /// the run.
   void finish();
 
  private:
@@ -64,12 +65,12 @@ class MpiTransport : public RankTransport {
     MPI_Request request;
     Buffer buffer;
   };
-  /// What has to stay in place while messages are under way.
+  /// Objects that must stay in place while messages are in progress.
   struct UnderWay {
     std::list<Send> sends;
     std::list<std::shared_ptr<Receive>> receives;
     std::deque<std::shared_ptr<Started>> queue;
-    std::shared_ptr<void> kept;  // whatever this rank waits for right now
+    std::shared_ptr<void> kept;  // the operation this rank waits for, if any
   };
 
   void copy_world(MPI_Comm& channel);
@@ -91,7 +92,7 @@ class MpiTransport : public RankTransport {
   std::chrono::milliseconds patience_;
   MPI_Comm messages_ = MPI_COMM_NULL;
   MPI_Comm collectives_ = MPI_COMM_NULL;
-  MPI_Comm reports_ = MPI_COMM_NULL;  // results and clocks, beside the run
+  MPI_Comm reports_ = MPI_COMM_NULL;  // results and clocks, not part of the training
   std::atomic<std::uint64_t> beats_ = 0;
   int largest_tag_ = 0;
   int groups_ = 0;
@@ -101,14 +102,14 @@ class MpiTransport : public RankTransport {
 };
 
 struct MpiOptions {
-  /// How long a rank waits for another before the run is given up.
+  /// How long a rank waits for another before it gives up the run.
   std::chrono::milliseconds patience = std::chrono::seconds(60);
 };
 
-/// Runs `body` once in each process, each a rank of the run. Called by all processes. When a rank throws, or waits
-/// longer than it has patience, EnvironmentError names it and the action it was in, in every process that gets to know:
-/// the run is over, and so is MPI (Processes::end). A rank that does not come back from a computation or from MPI for
-/// more than twice the patience, unnoticed by others, says so and ends the process with exit code 4.
+/// Runs `body` once in each process, each a rank of the run. Called by all processes. If a rank throws, or waits longer
+/// than `patience`, EnvironmentError names it and its action, in every process that learns of it: the run is then over,
+/// and so is MPI (Processes::end). A rank that does not return from a computation or from MPI for more than twice the
+/// patience, unnoticed by others, reports it and ends the process with exit code 4.
 void run_mpi(Processes& processes, const MpiOptions& options, const std::function<void(MpiTransport&)>& body);
 
 }  // namespace flopcast::realrun

@@ -15,22 +15,22 @@
 
 namespace flopcast::realrun {
 
-/// Throws EnvironmentError with MPI's own words when a call did not succeed; `what` completes "MPI failed to …".
+/// Throws EnvironmentError with MPI's error message if a call failed; `what` completes "MPI failed to …".
 void check_mpi(int code, const char* what);
 
-/// MPI_Isend and MPI_Irecv of bytes. Throws EnvironmentError for more than MPI can count (2 GiB).
+/// MPI_Isend and MPI_Irecv of bytes. Throw EnvironmentError if there are more than MPI can count (2 GiB).
 MPI_Request send_bytes(const std::byte* address, std::size_t bytes, int to, int tag, MPI_Comm channel);
 MPI_Request receive_bytes(std::byte* address, std::size_t bytes, int from, int tag, MPI_Comm channel);
 
-/// Whether the operation has ended. A receive must have brought exactly `bytes`.
+/// True once the operation has finished. A receive must have brought exactly `bytes`.
 bool has_ended(MPI_Request& request);
 bool has_received(MPI_Request& request, std::size_t bytes);
 
-/// The largest tag of an MPI library; at least 32767.
+/// The largest tag of the MPI library; at least 32767.
 int largest_tag();
 
-/// What each process of this machine is at, in memory that they share: it can be read of a process that hangs or that
-/// has died. Nothing is known of processes on other machines.
+/// Current activities of this machine's processes, in shared memory: readable even for a process that hangs or has
+/// died. Activities of processes on other machines are unknown.
 class ActivityBoard {
  public:
   /// Called by all processes of MPI_COMM_WORLD.
@@ -44,13 +44,13 @@ class ActivityBoard {
 
   bool is_here(int rank) const { return entry(rank) != nullptr; }
   void note(const Activity& activity);
-  /// Of a process on this machine.
+  /// Activity of a process on this machine.
   std::optional<Activity> activity_of(int rank) const;
-  /// Processes of this machine that have ended in the middle of their work. One that nobody has asked how it ended is
-  /// still listed by the system, and found out by reading what that says of it: of one rank a call, which `look`, a
-  /// number that grows, chooses.
+  /// Ranks of this machine's processes that have died during their work. The system still lists a dead process until
+  /// its parent has collected its exit status; such a process is found by reading its state. Each call does this for
+  /// one rank, selected by the counter `look`.
   std::vector<int> dead(std::size_t look) const;
-  /// The lowest rank on this machine that lives.
+  /// Lowest rank on this machine whose process is alive.
   int first_alive() const;
 
  private:
@@ -68,44 +68,44 @@ class ActivityBoard {
   std::vector<const Entry*> entries_;  // by rank of the world; null on other machines
 };
 
-/// "; rank 2 is stopped" of the ranks on this machine that the system has stopped (SIGSTOP); empty where none is.
+/// "; rank 2 is stopped" for ranks on this machine that the system has stopped (SIGSTOP); empty if there are none.
 std::string stopped_ranks();
 
-/// Ends the process with exit code 4 and what `stuck` says: for a Watchdog over calls of MPI that wait for other
-/// processes, and that nobody can call back.
+/// Prints the result of `stuck` and ends the process with exit code 4: for a Watchdog over MPI calls that wait for
+/// other processes and cannot be cancelled.
 std::function<void()> end_saying(std::function<std::string()> stuck);
 
-/// The processes that mpirun or srun started together, and how they end when one of them fails. MPI promises nothing
-/// after a failure, so the way out uses little of it:
-///   - who fails, or gives up waiting, sends its words to all others and throws;
-///   - when a process dies, the first that lives on its machine finds out and does so; mpirun would leave a second, and
-///     then end them all;
-///   - everybody learns of it in its next watch(); rank 0 writes what was measured, and ends all by MPI_Abort.
-/// One object a process, made before anything else of MPI and destroyed last.
+/// The processes that mpirun or srun started together, and their shutdown when one of them fails. MPI promises nothing
+/// after a failure, so the shutdown uses little of it:
+///   - a process that fails, or gives up waiting, sends its message to all others and throws;
+///   - if a process dies, the first live one on its machine detects it and does the same; mpirun would allow it a
+///     second, and then end them all;
+///   - all others learn of it in their next watch(); rank 0 writes the measurements, and ends all by MPI_Abort.
+/// One object per process, created before any other use of MPI and destroyed last.
 class Processes {
  public:
-  /// MPI_Init, and what it takes to know each other; that and MPI_Finalize have the limit too.
+  /// Runs MPI_Init and the setup between the processes; the time limit also applies to both and to MPI_Finalize.
   explicit Processes(std::chrono::milliseconds patience = std::chrono::seconds(60));
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
-  /// MPI_Finalize, unless the run is lost.
+  /// Runs MPI_Finalize, unless the run is lost.
   ~Processes();
 
   int rank() const { return rank_; }
   int count() const { return count_; }
   ActivityBoard& board() { return board_; }
-  /// "rank 3, which is in 1F0"; without the action where it is not known.
+  /// "rank 3, which is in 1F0"; without the action if that is unknown.
   std::string whereabouts(int rank) const;
 
-  /// Throws Aborted when the run is lost. Cheap: listens once a millisecond, and looks for the dead every 50.
+  /// Throws Aborted if the run is lost. Cheap: checks for messages once a millisecond, and for dead processes every 50.
   void watch();
-  /// Ends the run with this message, unless it is lost already; the others learn of it.
+  /// Ends the run with this message, unless it is lost already, and notifies the others.
   void report_failure(const std::string& message);
-  /// Empty as long as the run goes well.
+  /// Empty while the run succeeds.
   const std::string& failure() const { return failure_; }
-  /// Whether it is this process that tells the user about the failure.
+  /// True if this process reports the failure to the user.
   bool tells() const { return tells_; }
-  /// After a failure: returns never. Rank 0 ends all processes, the others wait until it does.
+  /// Called after a failure; never returns. Rank 0 ends all processes, the others wait until it does.
   [[noreturn]] void end(int exit_code);
 
  private:
@@ -113,15 +113,15 @@ class Processes {
   void look_for_the_dead();
   void end_when_stopped(int exit_code);
 
-  // MPI_Init comes before the board's own calls.
+  // MPI_Init must precede the board's calls.
   struct Initialized {
     Initialized();
   };
   std::chrono::milliseconds patience_;
-  std::optional<Watchdog> limit_;  // until all are there
+  std::optional<Watchdog> limit_;  // until all have arrived
   Initialized initialized_;
   ActivityBoard board_;
-  MPI_Comm words_ = MPI_COMM_NULL;  // failures, from whoever has one
+  MPI_Comm words_ = MPI_COMM_NULL;  // failures, from any rank
   MPI_Request hearing_ = MPI_REQUEST_NULL;
   std::vector<char> heard_;
   std::vector<MPI_Request> telling_;

@@ -7,8 +7,8 @@
 
 #include "realrun/transport/transport.hpp"
 
-/// The parts of NCCL's binary interface that have been the same in all of NCCL 2, so that a build needs no header of
-/// NCCL's; where there is one, tests/gpu/nccl_library_test.cpp holds them against it.
+/// The parts of NCCL's binary interface that are unchanged throughout NCCL 2, so that a build needs no NCCL header; if
+/// there is one, tests/gpu/nccl_library_test.cpp compares them.
 
 namespace flopcast::realrun::nccl {
 
@@ -24,7 +24,7 @@ constexpr int kFloat64 = 8;
 constexpr int kSum = 0;
 constexpr int kMax = 2;
 
-/// ncclConfig_t as NCCL 2.17 to 2.20 has it; later ones take it by its size and version.
+/// ncclConfig_t as of NCCL 2.17 to 2.20; later versions accept it because of its size and version.
 struct Config {
   std::size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
@@ -43,44 +43,43 @@ struct Config {
 
 namespace flopcast::realrun {
 
-/// What NCCL hands from one member of a communicator to the others.
+/// Identifies a communicator; NCCL creates it on one member, which distributes it to the others.
 struct NcclId {
   std::array<char, 128> bytes{};
 };
 
-/// NCCL as the transport uses it, so that tests can put something else in its place. Operations are queued on a stream
-/// (cudaStream_t) and return; functions throw EnvironmentError with NCCL's own words.
+/// The part of NCCL that the transport uses, as an interface that tests can replace. Operations are queued on a stream
+/// (cudaStream_t) and return; functions throw EnvironmentError with NCCL's error message.
 class NcclApi : public Interface {
  public:
   using Communicator = void*;
 
   virtual std::string version() const = 0;
   virtual NcclId new_id() = 0;
-  /// Waits for all members. `blocks`: of the GPU that its operations may occupy; 0 leaves it to NCCL.
+  /// Waits for all members. `blocks`: limit on the GPU's blocks that its operations may occupy; 0 leaves it to NCCL.
   virtual Communicator join(const NcclId& id, int members, int index, int blocks) = 0;
 
-  /// Between begin_group() and end_group(), for several members in one thread: `into` is there after end_group(), which
-  /// waits for all of them.
+  /// Joins between begin_group() and end_group(), for several members in one thread: `into` is valid after end_group(),
+  /// which waits for all of them.
   virtual void begin_join(const NcclId& id, int members, int index, int blocks, Communicator& into) = 0;
 
-  /// What is called between the two runs as one operation.
+  /// Calls in between run as one operation.
   virtual void begin_group() = 0;
   virtual void end_group() = 0;
   virtual void send(const Buffer& buffer, int to, Communicator communicator, void* stream) = 0;
   virtual void receive(const Buffer& into, int from, Communicator communicator, void* stream) = 0;
-  /// All kinds but all-to-all and barrier.
+  /// Any kind but all-to-all and barrier.
   virtual void collect(const Collective& collective, Communicator communicator, void* stream) = 0;
 
-  /// Empty as long as all is well.
+  /// Empty while there is no error.
   virtual std::string error_of(Communicator communicator) = 0;
-  /// Ends what is under way, on this side.
+  /// Ends operations in progress, on this side.
   virtual void abort(Communicator communicator) = 0;
-  /// When all members have called it.
+  /// Leaves the communicator; completes once all members have called it.
   virtual void leave(Communicator communicator) = 0;
 };
 
-/// libnccl.so.2, loaded now; FLOPCAST_NCCL_LIBRARY names another place. Throws EnvironmentError that says what was
-/// tried.
+/// Loads libnccl.so.2, or the library that FLOPCAST_NCCL_LIBRARY names. Throws EnvironmentError listing what was tried.
 std::unique_ptr<NcclApi> load_nccl();
 
 }  // namespace flopcast::realrun

@@ -15,35 +15,35 @@
 
 namespace flopcast::realrun {
 
-/// A process's place, and how it reaches the others.
+/// A process's rank, and how it reaches the others.
 struct NcclOptions {
   ProcessPlace place;
   std::chrono::milliseconds patience = std::chrono::seconds(60);
   const std::atomic<int>* interruption = nullptr;
-  /// Called with the failure when the rank has not come back `patience` after it: it waits where no abort reaches it,
-  /// for a communicator that others will not join, say. Ends the process; without it the rank is waited for.
+  /// Called with the failure if the rank has not returned `patience` after it: it then waits where no abort reaches it,
+  /// for example for a communicator that others will not join. Must end the process; if empty, the rank is waited for.
   std::function<void(const std::string& failure)> abandon = {};
 };
 
-/// Multiprocessors that a message holds while it is sent, and while it is awaited: a receive posted ahead is a kernel
-/// that spins on all its blocks until the sender comes. NCCL takes up to 32 by itself, and products that fill the GPU
-/// then run in a second wave; four carry about 80 GB/s, as much as any network card of 2025 and a fifth of NVLink 4.
-/// (NCCL user guide, NCCL_MAX_CTAS and ncclConfig_t.maxCTAs.)
+/// Multiprocessors that a message occupies while it is sent or awaited: a receive posted ahead is a kernel that spins
+/// on all its blocks until the sender arrives. NCCL takes up to 32 by default, and products that fill the GPU then need
+/// a second wave; four carry about 80 GB/s, as much as any network card of 2025 and a fifth of NVLink 4. (NCCL user
+/// guide, NCCL_MAX_CTAS and ncclConfig_t.maxCTAs.)
 inline constexpr int kMessageBlocks = 4;
 
-/// A rank that is a process with a GPU. Groups of the same members share a communicator; each direction between two
-/// neighbours has one of its own, with a queue at either end: a message that nobody takes yet holds nothing else up,
-/// and both ends post in one order. Collectives that the computation waits for run in its queue, started ones beside
-/// it.
+/// A rank that is a process with a GPU. Groups of the same members share a communicator. Each direction between two
+/// neighbours has its own communicator, with a queue at either end: a message that has not been received yet blocks
+/// nothing else, and both ends post in the same order. Collectives that the computation waits for run in its queue,
+/// started ones concurrently.
 ///
-/// A thread of its own tells the store what the rank is at, and looks every 50 ms whether a communicator has an error,
-/// the rank has not come further for `patience`, or somebody else has failed. Then it aborts all communicators at once,
-/// so that whatever waits on the GPU comes back, and the next call throws Aborted.
+/// A separate thread publishes the rank's activity in the store, and checks every 50 ms whether a communicator has an
+/// error, the rank has made no progress for `patience`, or another process has failed. It then aborts all communicators
+/// at once, so that whatever waits on the GPU returns, and the next call throws Aborted.
 class NcclTransport : public RankTransport {
  public:
   using StreamOf = std::function<void*(Queue)>;
 
-  /// The others outlive it.
+  /// All references must outlive it.
   NcclTransport(NcclApi& nccl, Queues& queues, StreamOf stream_of, Store& store, const NcclOptions& options);
   NcclTransport(const NcclTransport&) = delete;
   NcclTransport& operator=(const NcclTransport&) = delete;
@@ -61,9 +61,9 @@ class NcclTransport : public RankTransport {
   void note(const Activity& activity) override;
   SentTraffic traffic() const override { return traffic_; }
 
-  /// Ends the run for everybody with this message, unless it has ended already.
+  /// Ends the run on all processes with this message, unless it has ended already.
   void fail(const std::string& failure);
-  /// Of this run; empty as long as it goes well.
+  /// Failure of this run; empty while it succeeds.
   std::string failure() const;
 
  private:
@@ -100,22 +100,22 @@ class NcclTransport : public RankTransport {
   int groups_ = 0;
   std::map<std::vector<int>, NcclApi::Communicator> formed_;       // by members
   std::map<int, NcclApi::Communicator> communicators_;             // by group
-  std::map<NcclApi::Communicator, std::shared_ptr<Moment>> last_;  // operation
+  std::map<NcclApi::Communicator, std::shared_ptr<Moment>> last_;  // latest operation
   std::map<std::pair<int, int>, Connection> connections_;          // by sender and receiver
   Buffer token_;                                                   // for barriers
   SentTraffic traffic_;
-  std::mutex calling_;  // held while NCCL is handed an operation of a communicator, which an abort would free
+  std::mutex calling_;  // held while an operation of a communicator is passed to NCCL, because an abort would free it
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::vector<NcclApi::Communicator> joined_;
   std::string activity_;
   std::chrono::steady_clock::time_point since_;
-  bool idle_ = true;  // the rank does what takes as long as it takes
+  bool idle_ = true;  // the rank's current work has no time limit
   std::string failure_;
   std::chrono::steady_clock::time_point failed_at_;
   std::atomic<bool> failed_{false};
   std::atomic<bool> closing_{false};
-  std::thread watcher_;  // last: it uses the others
+  std::thread watcher_;  // last member: it uses the others
 };
 
 }  // namespace flopcast::realrun

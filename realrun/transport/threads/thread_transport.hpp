@@ -19,22 +19,22 @@
 
 namespace flopcast::realrun {
 
-/// A message on its way. On devices that work behind the host's back its bytes are there from `ready` on.
+/// A message in transit. On asynchronous devices its bytes are valid from `ready` on.
 struct Parcel {
   Buffer buffer;
   std::shared_ptr<Moment> ready = nullptr;
 };
 
-/// What a member brings to a collective; its input may be read from `ready` on.
+/// A member's contribution to a collective; its input may be read from `ready` on.
 struct Offer {
   Collective collective;
   std::shared_ptr<Moment> ready = nullptr;
 };
 
-/// The meeting point of a group's members for one collective after the other.
+/// Where a group's members meet, for one collective after another.
 class Rendezvous;
 
-/// What the ranks of a process share: mailboxes, meeting points, what each is at, and whether the run is lost.
+/// State shared by the ranks of a process: mailboxes, meeting points, current activities, and whether the run is lost.
 /// One mutex guards everything but the payloads, which are copied outside of it.
 class ThreadHub {
  public:
@@ -48,15 +48,15 @@ class ThreadHub {
   Parcel take(int from, int to, const MessageKey& key);
 
   Rendezvous& rendezvous(int group);
-  /// Publishes this member's buffers and waits until all members have done so; then every member may read them all.
+  /// Publishes this member's buffers and waits until all members have done so; then every member may read all of them.
   std::vector<Offer> meet(Rendezvous& point, const Group& group, int rank, const Offer& offer);
 
-  /// Throws Aborted when the run has ended.
+  /// Throws Aborted if the run has ended.
   void note(int rank, const Activity& activity);
   std::string activity_of(int rank) const;
-  /// Ends the run with this message, unless it has already ended; everybody who waits is thrown out.
+  /// Ends the run with this message, unless it has already ended; all waiting ranks throw.
   void abort(const std::string& message);
-  /// Empty as long as the run goes well.
+  /// Empty while the run succeeds.
   std::string failure() const;
   void throw_if_aborted() const;
 
@@ -82,18 +82,18 @@ class ThreadHub {
   std::string failure_;
 };
 
-/// A rank that is a thread of this process. Messages are copies between the ranks' memory, which the receiver makes
-/// once the sender's computation has come so far; collectives are copies and reductions from every member's memory, in
-/// the order of the members. Started ones run in a second thread of the rank, in their order.
+/// A rank that is a thread of this process. Messages are copies between the ranks' memory, made by the receiver once
+/// the sender's computation has reached the send. Collectives are copies and reductions from every member's memory, in
+/// the order of the members. Started ones run in a second thread of the rank, in order.
 ///
-/// Over the queues of a virtual device, which share a GPU with those of the other ranks, threads meet only to tell each
-/// other of moments, and do not wait for the GPU. What that cannot show: the speed of any link between devices.
+/// With the queues of a virtual device, which shares a GPU with those of the other ranks, threads meet only to exchange
+/// moments, and do not wait for the GPU. The speed of links between devices is not modelled.
 class ThreadTransport : public RankTransport {
  public:
   ThreadTransport(ThreadHub& hub, int rank, Queues& queues = host_queues()) : hub_(hub), rank_(rank), queues_(queues) {}
   ThreadTransport(const ThreadTransport&) = delete;
   ThreadTransport& operator=(const ThreadTransport&) = delete;
-  /// What is begun is finished.
+  /// Finishes all operations begun.
   ~ThreadTransport() override;
 
   int rank() const override { return rank_; }
@@ -127,34 +127,34 @@ class ThreadTransport : public RankTransport {
   Queues& queues_;
   KeptBuffers kept_;
   int groups_ = 0;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Started>> waiting_;
   std::shared_ptr<Started> under_way_;
   bool closing_ = false;
   SentTraffic traffic_;
-  std::thread worker_;  // from the first start() on
+  std::thread worker_;  // exists from the first start() on
 };
 
 struct ThreadOptions {
-  /// How long a rank waits for another before the run is given up.
+  /// How long a rank waits for another before it gives up the run.
   std::chrono::milliseconds patience = std::chrono::seconds(60);
-  /// The number of a signal that is to end the run, 0 as long as there is none; null: nobody asks. Lock-free, so that a
-  /// signal handler may set it.
+  /// Number of a signal that should end the run, 0 while there is none; null: never. Lock-free, so that a signal
+  /// handler may set it.
   const std::atomic<int>* interruption = nullptr;
-  /// Called with the failure when a rank still computes that long after the run was lost. Nobody can end a thread from
-  /// outside, so this ends the process; without it the rank is waited for.
+  /// Called with the failure if a rank still computes that long after the run was lost. A thread cannot be ended from
+  /// outside, so this must end the process; if empty, the rank is waited for.
   std::function<void(const std::string& failure)> abandon = {};
 };
 
-/// Runs `body` once for each rank, each in a thread of this process with a memory of its own by convention: messages
-/// and collectives copy. Returns when all have ended. When one throws, or waits longer than it has patience, all others
-/// are stopped at their next action or communication and EnvironmentError names that rank and the action it was in.
+/// Runs `body` once for each rank, each in a thread of this process that by convention uses only its own memory:
+/// messages and collectives copy. Returns once all have ended. If one throws, or waits longer than its patience, all
+/// others are stopped at their next action or communication, and EnvironmentError names that rank and its action.
 void run_threads(int ranks, const ThreadOptions& options, const std::function<void(RankTransport&)>& body);
 
-/// A rank's end of the network between threads; called in the rank's own thread.
+/// Makes a rank's end of the network between threads; called in the rank's own thread.
 using MakeTransport = std::function<std::unique_ptr<RankTransport>(ThreadHub& hub, int rank)>;
-/// The same over other transports that meet at a hub.
+/// The same with other transports that meet at a hub.
 void run_threads(int ranks, const ThreadOptions& options, const MakeTransport& make_transport,
                  const std::function<void(RankTransport&)>& body);
 
