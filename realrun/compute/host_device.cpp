@@ -70,7 +70,7 @@ std::size_t blocks_of(std::size_t count) {
   return (count + kBlock - 1) / kBlock;
 }
 
-// NaN counts as larger than everything, so that it is not passed over.
+// Treats NaN as infinite, so that it is not ignored.
 float magnitude(float value) {
   return std::isnan(value) ? std::numeric_limits<float>::infinity() : std::abs(value);
 }
@@ -90,7 +90,7 @@ class Quantizer : public GradientCodec {
     const std::size_t count = float_count(values);
     const float* value = host_floats(values);
     std::uint8_t* codes = codes_of(message, count);
-    // A byte that two codes share is written in two halves.
+    // Two codes that share a byte are written separately.
     std::memset(codes, 0, message_bytes(count) - blocks_of(count) * sizeof(float));
     for (std::size_t block = 0; block < blocks_of(count); ++block) {
       const std::size_t first = block * kBlock;
@@ -122,7 +122,7 @@ class Quantizer : public GradientCodec {
     return reinterpret_cast<std::uint8_t*>(message.address() + blocks_of(count) * sizeof(float));
   }
   void write(std::uint8_t* codes, std::size_t index, float scaled) const {
-    // A subnormal scale is so coarse that quotients may lie outside.
+    // A subnormal scale is so coarse that quotients may exceed the range.
     const float code = std::nearbyint(std::clamp(scaled, -largest_, largest_));
     const auto bits = static_cast<std::uint8_t>(static_cast<std::int8_t>(code));
     if (bits_ == 8) {
@@ -214,7 +214,7 @@ std::unique_ptr<GradientCodec> make_host_codec(const Compression& compression) {
     case Compression::Kind::kTopK:
       return std::make_unique<LargestFew>(compression.fraction);
   }
-  FLOPCAST_CHECK(false && "a run without a codec for its compression");
+  FLOPCAST_CHECK(false && "no codec for this compression");
   return nullptr;
 }
 
@@ -277,9 +277,9 @@ class HostLowRankProducts : public LowRankProducts {
     return sum;
   }
 
-  // Gram-Schmidt, each column twice: once is not enough where columns nearly depend on each other.
+  // Gram-Schmidt, twice per column: once is inaccurate if columns are nearly dependent.
   static void orthonormalise(const Shape& shape, float* left) {
-    constexpr double kDependent = 1e-6;  // of its length: what is left of a column is rounding
+    constexpr double kDependent = 1e-6;  // relative to its length: a smaller remainder of a column is rounding error
     for (std::size_t column = 0; column < shape.rank; ++column) {
       const double length = std::sqrt(product_of(shape, left, column, column));
       for (int round = 0; round < 2; ++round) {
@@ -293,7 +293,7 @@ class HostLowRankProducts : public LowRankProducts {
         }
       }
       const double rest = std::sqrt(product_of(shape, left, column, column));
-      // A gradient that is not a number stays one.
+      // Keeps a NaN in the gradient.
       const double factor = rest <= kDependent * length ? 0.0 : 1.0 / rest;
       for (std::size_t row = 0; row < shape.rows; ++row) {
         float& value = left[row * shape.rank + column];

@@ -16,7 +16,7 @@ namespace flopcast::realrun {
 
 namespace {
 
-// An address of the device: only its kernels look there.
+// An address on the device: only its kernels dereference it.
 float* floats_of(const Buffer& buffer) {
   return reinterpret_cast<float*>(buffer.address());
 }
@@ -93,7 +93,7 @@ class NetworkStages : public StageCompute {
     TokenSlice slice;
     SliceExchange<float>* slices = nullptr;
     std::vector<Saved<float>> units;
-    std::vector<bool> on_host;  // by unit, where activations are offloaded
+    std::vector<bool> on_host;  // by unit, if activations are offloaded
     std::size_t bytes = 0;
   };
 
@@ -143,7 +143,7 @@ class NetworkStages : public StageCompute {
     pass.kernels = spec_.kernels;
     return pass;
   }
-  // The gradient of the input, those of the weights, or both unit by unit.
+  // Runs the input gradients, the weight gradients, or both unit by unit.
   Buffer pass_back(const Key& key, const Buffer& output_gradient, UnitStore& store, bool of_inputs, bool of_weights) {
     InFlight& state = in_flight_.at(key);
     Tensor<float> flow = boundary_tensor(output_gradient);
@@ -174,7 +174,7 @@ class NetworkStages : public StageCompute {
   }
   using Moved = std::map<const std::byte*, Buffer>;
 
-  // Every tensor once, however many layers keep it.
+  // Moves each tensor once, even if several layers keep it.
   void move(Saved<float>& saved, Moved& moved) {
     for (Tensor<float>& tensor : saved.tensors) {
       if (tensor.empty()) continue;
@@ -218,9 +218,9 @@ class NetworkStages : public StageCompute {
 
   NetworkStagesSpec spec_;
   int step_ = 0;
-  std::map<int, std::vector<LayerPointer<float>>> units_;  // by stage, made when first needed
+  std::map<int, std::vector<LayerPointer<float>>> units_;  // by stage, built on first use
   std::map<Key, InFlight> in_flight_;
-  std::map<Key, SliceExchange<float>> exchanges_;  // by whole microbatch, where there are slices
+  std::map<Key, SliceExchange<float>> exchanges_;  // by whole microbatch, if there are slices
   std::map<Key, Loss> losses_;
   std::size_t bytes_ = 0;
   std::size_t peak_bytes_ = 0;
@@ -237,23 +237,24 @@ namespace {
 constexpr Ticks kPerNanosecond = 1000;
 constexpr Ticks kPerMicrosecond = 1'000'000;
 constexpr Ticks kPerSecond = 1'000'000 * kPerMicrosecond;
-constexpr Ticks kSpun = 40 * kPerMicrosecond;     // longer than most timers are late
-constexpr Ticks kAtOnce = 200 * kPerMicrosecond;  // between actions without waiting
-// What is later than any timer was starved: that shows, and counts as a disturbance.
+constexpr Ticks kSpun = 40 * kPerMicrosecond;     // longer than the delay of most timers
+constexpr Ticks kAtOnce = 200 * kPerMicrosecond;  // between actions without a wait
+// A longer delay than any timer's means that the thread was starved: it shows, and counts as a disturbance.
 constexpr Ticks kMostMadeUp = 1000 * kPerMicrosecond;
 constexpr Ticks kPokeEvery = 1000 * kPerMicrosecond;
 
 }  // namespace
 
 Pace::Pace(std::function<void()> poke) : poke_(std::move(poke)) {
-  // The kernel may otherwise bundle timers within 50 us. Of this thread only; without it sleeps are less exact.
+  // By default the kernel may delay timers by up to 50 us. Applies to this thread only; without it sleeps are less
+  // accurate.
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 }
 
 void Pace::begin() {
   const Ticks now = host_clock();
   const Ticks late = std::clamp<Ticks>(ended_ - deadline_, 0, kMostMadeUp);
-  // Who waited for a message between the two actions has begun when it came.
+  // If the rank waited for a message between two actions, the next one begins when it arrives.
   deadline_ = now - ended_ < kAtOnce ? now - late : now;
 }
 
@@ -298,7 +299,7 @@ class SleepingStages : public StageCompute {
         unit_counts_(times_.size()) {}
 
   StageLayout layout(int stage) const override { return sizes_.layout(stage); }
-  // Weights are never read: they stay the zeros they are allocated as.
+  // Weights are never read: they remain zero as allocated.
   void initialise(int /*stage*/, int /*unit*/, const Buffer& /*weights*/) override {}
   std::size_t boundary_bytes(int stage) const override { return sizes_.boundary_bytes(stage); }
   void begin_step(int /*step*/) override {}
@@ -327,7 +328,7 @@ class SleepingStages : public StageCompute {
     pass(stage, {.duration = times_of(stage).backward, .order = Order::kBackward, .adds_gradients = true}, store);
     return result;
   }
-  // What cannot be overlapped here takes, for the neighbours, the time of a machine that does it.
+  // Pairs that cannot be overlapped here appear to the neighbours to take the time of a machine that overlaps them.
   bool overlaps_pairs() const override { return true; }
   std::optional<double> loss(StageIndex stage, MicrobatchIndex /*microbatch*/) const override {
     if (!last_(stage)) return std::nullopt;
@@ -349,7 +350,7 @@ class SleepingStages : public StageCompute {
     if (count == 0) count = static_cast<int>(sizes_.layout(stage).units.size());
     return count;
   }
-  // The time is spread evenly over the units, so that reductions start during a backward pass as they would.
+  // Spreads the time evenly over the units, so that reductions start during the backward pass as in a real one.
   void pass(int stage, const Work& work, UnitStore& store) {
     const int units = unit_count(stage);
     pace_.begin();
@@ -376,7 +377,7 @@ class SleepingStages : public StageCompute {
   std::function<bool(int)> first_;
   std::function<bool(int)> last_;
   Pace pace_;
-  std::vector<int> unit_counts_;  // by stage; 0: not yet known
+  std::vector<int> unit_counts_;  // by stage; 0: not yet computed
 };
 
 }  // namespace

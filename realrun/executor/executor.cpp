@@ -90,7 +90,7 @@ void add_transfers(const std::vector<RankRecord>& ranks, Ticks origin, Timeline&
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     for (const TransferEnd& end : ranks[rank].sent) {
       const auto arrival = arrivals.find({end.peer, end.key});
-      if (arrival == arrivals.end()) continue;  // the run ended before
+      if (arrival == arrivals.end()) continue;  // the run ended earlier
       timeline.transfers.push_back({.start = end.at - origin,
                                     .end = arrival->second - origin,
                                     .produced_by = end.produced_by,
@@ -103,7 +103,7 @@ void add_transfers(const std::vector<RankRecord>& ranks, Ticks origin, Timeline&
                    [](const Transfer& a, const Transfer& b) { return a.start < b.start; });
 }
 
-// A collective between pipeline ranks begins when its last member has come; until then the others wait.
+// A collective between pipeline ranks begins when its last member arrives; until then the others wait.
 void begin_with_the_last(Timeline& timeline) {
   std::vector<Span> reductions;
   for (const std::vector<Span>& spans : timeline.ranks) {
@@ -145,10 +145,10 @@ Timeline merge_records(const std::vector<RankRecord>& by_pipeline_rank) {
 
 namespace {
 
-// Enough that a message can travel while the rank computes; each takes a buffer.
+// Enough to overlap a message with computation; each takes a buffer.
 constexpr std::size_t kReceivesAhead = 2;
 
-// As it ran: what it is paired with has times of its own.
+// The action without its pairing: halves of a pair have separate times.
 Action by_itself(Action action) {
   action.overlaps_next = false;
   return action;

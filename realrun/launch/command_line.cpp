@@ -20,7 +20,7 @@ int whole_number(const std::string& flag, const std::string& text, int smallest 
   const std::optional<std::int64_t> value = parse_whole(text);
   if (!value || *value < smallest || *value > kLargest) {
     throw ConfigError(
-        {flag, fmt::format("\"{}\" is no whole number from {} to {}", text, smallest, kLargest), flag, {}});
+        {flag, fmt::format("\"{}\" is not a whole number from {} to {}", text, smallest, kLargest), flag, {}});
   }
   return static_cast<int>(*value);
 }
@@ -28,19 +28,19 @@ int whole_number(const std::string& flag, const std::string& text, int smallest 
 double positive_number(const std::string& flag, const std::string& text) {
   const std::optional<double> value = parse_number(text);
   if (!value || !(*value > 0) || !(*value < 1e6)) {
-    throw ConfigError({flag, fmt::format("\"{}\" is no positive number", text), flag, {}});
+    throw ConfigError({flag, fmt::format("\"{}\" is not a positive number", text), flag, {}});
   }
   return *value;
 }
 
-// The text of a flag whose values are words.
+// Value of a flag that accepts a fixed set of words.
 std::string chosen(const char* flag, const char* what, const std::string& text,
                    const std::vector<std::string>& choices) {
   if (std::find(choices.begin(), choices.end(), text) != choices.end()) return text;
   throw ConfigError({flag, fmt::format("unknown {} \"{}\"", what, text), flag, choices_help(text, choices)});
 }
 
-/// The flags of the command line by name, as texts.
+/// The texts of the command line's flags by name.
 class RunTexts {
  public:
   void add(CommandLine& command_line, const RunFlag& flag) {
@@ -56,19 +56,18 @@ class RunTexts {
 
 constexpr std::array<RunFlag, 5> kOwnFlags = {
     {{"--store", "ADDRESS",
-      "where nccl's processes meet: file:FOLDER or tcp:HOST:PORT (from MASTER_ADDR and MASTER_PORT; a folder of its "
-      "own "
-      "when they are forked here)"},
+      "where nccl's processes meet: file:FOLDER or tcp:HOST:PORT (default: MASTER_ADDR and MASTER_PORT, or a temporary "
+      "folder if they are forked here)"},
      {"--steps", "N", "training steps (5)"},
-     {"--warmup", "N", "first steps that the samples leave out (1)"},
+     {"--warmup", "N", "first steps to exclude from the samples (1)"},
      {"--calibration-steps", "N",
-      "steps of each rank on its own, before the training and with weights of their own, and messages, from which the "
-      "run can be forecast (0)"},
-     {"--output,-o", "FILE", "the measurement file; standard output otherwise"}}};
+      "steps of each rank alone, before the training and on separate weights, and messages, from which the run can be "
+      "forecast (0)"},
+     {"--output,-o", "FILE", "the measurement file (standard output)"}}};
 
 void set_emulation(Emulation& emulation, const RunTexts& texts) {
   if (const auto& text = texts.of("--compute")) {
-    emulation.sleeps = chosen("--compute", "way to compute", *text, {"network", "sleep"}) == "sleep";
+    emulation.sleeps = chosen("--compute", "compute mode", *text, {"network", "sleep"}) == "sleep";
   }
   emulation.forward = texts.of("--forward");
   emulation.backward = texts.of("--backward");
@@ -88,7 +87,7 @@ void set_backend(LaunchOptions& options, const RunTexts& texts) {
     for (const std::string_view name : backend.flags) {
       const std::string flag(name);
       if (flag.empty() || !texts.of(flag)) continue;
-      throw ConfigError({flag, fmt::format("is for --backend {} only", backend.name), flag, {}});
+      throw ConfigError({flag, fmt::format("works only with --backend {}", backend.name), flag, {}});
     }
   }
   if (const auto& text = texts.of("--partition")) {
@@ -111,10 +110,11 @@ void set_steps(LaunchOptions& options, const RunTexts& texts) {
   const auto& warmup = texts.of("--warmup");
   options.warmup = warmup ? whole_number("--warmup", *warmup, 0) : std::min(1, settings.steps - 1);
   if (options.warmup < settings.steps) return;
-  throw ConfigError({"--warmup",
-                     fmt::format("{} of {} steps warm up: none is left", options.warmup, settings.steps),
-                     "--warmup",
-                     {}});
+  throw ConfigError(
+      {"--warmup",
+       fmt::format("{} of {} steps are warm-up: no step is left to measure", options.warmup, settings.steps),
+       "--warmup",
+       {}});
 }
 
 }  // namespace
@@ -122,13 +122,13 @@ void set_steps(LaunchOptions& options, const RunTexts& texts) {
 LaunchOptions parse_launch_options(const std::vector<std::string>& arguments) {
   CommandLine command_line(
       standard_streams(), "", "flopcast-run [JOB] [options]",
-      "Trains a small transformer for real under the job's schedule and layout, and writes what "
-      "it measured. `flopcast run` starts it, and shows the forecast beside the measurement.",
+      "Trains a small transformer for real with the job's schedule and layout, and writes the measurements. `flopcast "
+      "run` starts it, and compares them with the forecast.",
       {"flopcast-run job.json --steps 3 -o measured.json", "mpirun -n 4 flopcast-run job.json -o measured.json",
        "srun --ntasks-per-node 8 flopcast-run job.json --backend nccl -o measured.json"});
   LaunchOptions options;
   RunTexts texts;
-  command_line.add_positional("JOB", options.job_file, "job file; its keys are flags too, as for flopcast simulate");
+  command_line.add_positional("JOB", options.job_file, "job file; its keys are also flags, as for flopcast simulate");
   for (const std::span<const RunFlag> flags : {std::span<const RunFlag>(kRunFlags), {kEmulationFlags}, {kOwnFlags}}) {
     for (const RunFlag& flag : flags) texts.add(command_line, flag);
   }

@@ -1,20 +1,21 @@
 #include "realrun/compute/cuda/attention_code.cuh"
 
-// Attention whose scores stay in shared memory, tile by tile, with the softmax kept up to date (Dao et al. 2205.14135,
-// algorithm 1; Milakov & Gimelshein 1805.02867). The backward pass computes the scores again, once for the gradients of
-// keys and values and once for those of the queries, so that no two blocks add to the same place. 32-bit arithmetic.
+// Attention that keeps tiles of scores in shared memory and updates the softmax incrementally (Dao et al. 2205.14135,
+// algorithm 1; Milakov & Gimelshein 1805.02867). The backward pass recomputes the scores twice, once for the gradients
+// of keys and values and once for those of the queries, so that no two blocks add to the same address. 32-bit
+// arithmetic.
 //
-// A block has 16 × 16 threads. Thread (x, y) works on rows y, y + 16, … and columns x, x + 16, … of each tile.
+// A block has 16 × 16 threads. Thread (x, y) handles rows y, y + 16, … and columns x, x + 16, … of each tile.
 
 namespace flopcast::realrun::cuda {
 
 namespace {
 
 constexpr int kSide = 16;
-constexpr int kPad = 4;           // keeps rows aligned for 16-byte loads, and apart in the banks
-constexpr int kWidestOfTwo = 64;  // heads of which two blocks share a multiprocessor
+constexpr int kPad = 4;           // aligns rows for 16-byte loads, and avoids bank conflicts
+constexpr int kWidestOfTwo = 64;  // widest heads for which two blocks share a multiprocessor
 
-// Rows first … first + kRows - 1 of a matrix into shared memory, zeros beyond its ends.
+// Loads rows first … first + kRows - 1 of a matrix into shared memory, with zeros beyond its bounds.
 template <int kWidth, int kRows>
 __device__ void load_tile(float* tile, const float* from, std::size_t stride, int first, int rows, int columns) {
   for (int index = static_cast<int>(threadIdx.x); index < kRows * kWidth; index += kSide * kSide) {
@@ -47,8 +48,8 @@ __device__ void multiply_rows(const float* a, const float* b, int x, int y, floa
   }
 }
 
-// sums += weights · rows, over the kInner rows of a tile of kWidth columns. From weight to weight it is kDown down the
-// sums' columns, and kAlong along what is added up.
+// sums += weights · rows, over the kInner rows of a tile of kWidth columns. The stride between weights is kDown along
+// the rows of the sums, and kAlong along the summed index.
 template <int kInner, int kWidth, int kDown, int kAlong, int kI, int kC>
 __device__ void multiply_columns(const float* weights, const float* rows, int x, int y, float (&sums)[kI][kC]) {
   for (int k = 0; k < kInner; ++k) {
@@ -66,7 +67,7 @@ __device__ void multiply_columns(const float* weights, const float* rows, int x,
   }
 }
 
-// Over the 16 threads of a row.
+// Reduces over the 16 threads of a row.
 template <class Operation>
 __device__ float over_row(float value, Operation operation) {
   for (int offset = kSide / 2; offset > 0; offset /= 2) {
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
   const int x = static_cast<int>(threadIdx.x) % kSide;
   const int y = static_cast<int>(threadIdx.x) / kSide;
   const Head head = head_of(qkv, size, static_cast<int>(blockIdx.y));
-  // The longest rows first: they are the last to be done.
+  // Longest rows first, because they finish last.
   const int first_query = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kQueries;
   load_tile<kWidth, kQueries>(queries, head.queries, head.stride, first_query, head.length, head.head_dim);
   float largest[kI];
@@ -144,7 +145,7 @@ __global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
   }
 }
 
-// dy · y of every row and head: what the softmax takes off the gradient of the scores. A warp each.
+// dy · y of every row and head: the term that the softmax subtracts from the gradient of the scores. One warp each.
 __global__ void project(const float* output, const float* dy, float* projection, AttentionSize size) {
   const int row = static_cast<int>(blockIdx.x);
   const int warps = static_cast<int>(blockDim.x) / kWarp;
@@ -165,7 +166,7 @@ __global__ void project(const float* output, const float* dy, float* projection,
   }
 }
 
-/// Tiles of both kernels of the backward pass in shared memory.
+/// Tiles in shared memory, for both kernels of the backward pass.
 struct GradientTiles {
   const float* queries;
   const float* keys;
@@ -173,8 +174,8 @@ struct GradientTiles {
   const float* values;
 };
 
-// From the products q · k and dy · v the weights of the tile's keys for its queries, unless they are null, and the
-// gradients of their scores.
+// Computes, from the products q · k and dy · v, the weights of the tile's keys for its queries, unless `weights` is
+// null, and the gradients of their scores.
 template <int kWidth, int kQueries, int kKeys>
 __device__ void weigh(const GradientTiles& tiles, const Head& head, const GivenRows& given, int first_query,
                       int first_key, float* weights, float* of_scores) {
@@ -215,7 +216,7 @@ __global__ void __launch_bounds__(kSide* kSide, kWidth > kWidestOfTwo ? 1 : 2)
   float* of_scores = weights + kQueries * (kKeys + kPad);
   const int x = static_cast<int>(threadIdx.x) % kSide;
   const int y = static_cast<int>(threadIdx.x) / kSide;
-  // A block a key/value head: it adds up what all query heads that read it say.
+  // One block per key/value head: it sums over all query heads that read it.
   const int group = size.heads / size.kv_heads;
   const int first_head = static_cast<int>(blockIdx.y) * group;
   const Head any = head_of(qkv, size, first_head);
@@ -302,13 +303,14 @@ void queue_forward(const float* qkv, float* output, float* logsumexp, AttentionS
               kSide * kSide, kFloats * sizeof(float), stream, qkv, output, logsumexp, size);
 }
 
-// Of the larger of the two kernels of the backward pass.
+// Shared memory of the larger of the two backward kernels.
 template <int kWidth, int kQueries, int kKeys>
 constexpr std::size_t gradient_floats() {
   return 2 * (kQueries + kKeys) * (kWidth + kPad) + 2 * kQueries * (kKeys + kPad);
 }
 
-// Whether a block can have as much: 163 KiB on compute capability 8.0, 227 KiB on 9.0, but 99 KiB on 8.6 and 8.9.
+// True if a block can use that much shared memory: 163 KiB on compute capability 8.0, 227 KiB on 9.0, but 99 KiB on 8.6
+// and 8.9.
 bool can_share(std::size_t floats) {
   int device = 0;
   int limit = 0;
@@ -319,7 +321,7 @@ bool can_share(std::size_t floats) {
 
 template <int kWidth, int kQueries, int kKeys>
 void queue_gradients(const float* qkv, const Given& given, float* dqkv, AttentionSize size, cudaStream_t stream) {
-  // Keys in tiles as wide as the queries' in the other kernel.
+  // Tiles of keys are as wide as the tiles of queries in the other kernel.
   queue_tiles("attention_gradient", key_value_gradient<kWidth, kQueries, kKeys>,
               grid_over(size.length, kKeys, size.kv_heads, size), kSide * kSide,
               gradient_floats<kWidth, kQueries, kKeys>() * sizeof(float), stream, qkv, given, dqkv, size);

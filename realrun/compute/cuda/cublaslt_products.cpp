@@ -19,7 +19,7 @@ class CublasLt {
   struct Symbol {
     void* address;
     template <class Function>
-    operator Function*() const {  // NOLINT(google-explicit-constructor): whatever function it is
+    operator Function*() const {  // NOLINT(google-explicit-constructor): converts to any function
       return reinterpret_cast<Function*>(address);
     }
   };
@@ -68,8 +68,8 @@ std::shared_ptr<CublasLt> load_cublaslt() {
     tried += fmt::format("\n  {}", reason == nullptr ? name : reason);
   }
   throw EnvironmentError(
-      fmt::format("cuBLASLt {0}, which multiplies the matrices, was not found:{1}\n"
-                  "  help: it comes with the CUDA toolkit {0} and with the Python package nvidia-cublas; name its "
+      fmt::format("cuBLASLt {0}, which multiplies matrices, was not found:{1}\n"
+                  "  help: it is part of the CUDA toolkit {0} and of the Python package nvidia-cublas; set "
                   "libcublasLt.so.{0} in FLOPCAST_CUBLASLT_LIBRARY or its folder in LD_LIBRARY_PATH",
                   CUBLAS_VER_MAJOR, tried));
 }
@@ -81,7 +81,7 @@ std::string version_of(const CublasLt& library) {
 
 namespace {
 
-/// What cuBLASLt calls the product: everything but the addresses.
+/// A product as cuBLASLt describes it: everything but the addresses.
 struct Plan {
   cublasLtMatmulDesc_t description = nullptr;
   cublasLtMatrixLayout_t a = nullptr;
@@ -90,7 +90,7 @@ struct Plan {
   cublasLtMatmulAlgo_t algorithm = {};
 };
 
-/// Factors as cuBLASLt calls them, and as users do.
+/// Names of the factors' type for cuBLASLt and for users.
 struct FactorNames {
   cudaDataType_t type;
   const char* words;
@@ -108,7 +108,7 @@ cudaDataType_t result_type(const Product& product) {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20U;
 
-// The largest power of two up to 256 that divides the address.
+// Largest power of two up to 256 that divides the address.
 std::uint32_t alignment_of(const void* address) {
   constexpr std::uintptr_t kMost = 256;
   const auto number = reinterpret_cast<std::uintptr_t>(address) | kMost;
@@ -134,7 +134,7 @@ class CublasLtProducts : public MatrixProducts {
     cudaFree(workspace_);
   }
 
-  // Column by column, as cuBLASLt reads, our matrices are transposed: resultᵀ = op(b)ᵀ · op(a)ᵀ.
+  // cuBLASLt reads by columns, so our row-major matrices are transposed: resultᵀ = op(b)ᵀ · op(a)ᵀ.
   void multiply(const Product& product, const void* a, const void* b, void* result, float factor) override {
     const Plan& plan = plan_for(product, a, b, result);
     const float keep = product.accumulate ? 1.0F : 0.0F;
@@ -178,16 +178,16 @@ class CublasLtProducts : public MatrixProducts {
     return plan;
   }
 
-  // As training multiplies them: sums in the tensor cores' own width, of gradients in 32 bits (Transformer Engine's
-  // default). Without scale pointers the scales are one.
+  // Settings as in training: products accumulate at the tensor cores' own precision, those of gradients in 32 bits
+  // (Transformer Engine's default). Without scale pointers, scales are one.
   void describe_float8(const Plan& plan, const Product& product) const {
     FLOPCAST_CHECK(product.b_transposed && !product.a_transposed);
     describe(plan, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(product.a_wide ? 0 : 1));
-    // Before an algorithm is chosen: not every one can scale.
+    // Set before an algorithm is selected, because not every algorithm supports scales.
     describe_scales(plan, product);
   }
 
-  // Of the matrices as cuBLASLt has them: the other way round.
+  // cuBLASLt's matrices are in the reverse order.
   void describe_scales(const Plan& plan, const Product& product) const {
     describe(plan, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(product.b_scale));
     describe(plan, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(product.a_scale));
@@ -199,7 +199,7 @@ class CublasLtProducts : public MatrixProducts {
                     "cublasLtMatmulDescSetAttribute");
   }
 
-  // Of a matrix that enters the product as rows × columns.
+  // Layout of a matrix that enters the product as rows × columns.
   cublasLtMatrixLayout_t layout(cudaDataType_t type, std::size_t rows, std::size_t columns, bool transposed) const {
     if (transposed) std::swap(rows, columns);
     cublasLtMatrixLayout_t made = nullptr;

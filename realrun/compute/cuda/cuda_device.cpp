@@ -32,7 +32,7 @@ float* floats(const Buffer& buffer) {
   return reinterpret_cast<float*>(buffer.address());
 }
 
-/// Events are made once and used again; they and the clock belong together.
+/// Events are reused; they must not outlive the clock.
 class CudaDevice::EventPool {
  public:
   EventPool(DeviceClock& clock, std::chrono::milliseconds patience) : clock_(clock), patience_(patience) {}
@@ -77,14 +77,14 @@ class CudaDevice::EventMoment : public Moment {
   ~EventMoment() override { pool_->give_back(event_); }
 
   bool reached() override { return has_reached(event_); }
-  // Not cudaEventSynchronize, which has no limit.
+  // Polls, because cudaEventSynchronize has no time limit.
   Ticks time() override {
     constexpr auto kPause = std::chrono::microseconds(20);
     const std::chrono::milliseconds patience = pool_->patience();
     const auto began = std::chrono::steady_clock::now();
     while (!reached()) {
       if (patience.count() > 0 && std::chrono::steady_clock::now() - began > patience) {
-        throw EnvironmentError(fmt::format("the GPU has not come to the end of what it was given within {} s",
+        throw EnvironmentError(fmt::format("the GPU has not finished its queued work within {} s",
                                            static_cast<double>(patience.count()) / 1000.0));
       }
       std::this_thread::sleep_for(kPause);
@@ -100,9 +100,9 @@ class CudaDevice::EventMoment : public Moment {
 
 namespace {
 
-/// Memory of the GPU in the order of a stream of its own. cudaMalloc and cudaFree wait for everything that runs (CUDA
-/// programming guide, Implicit Synchronization), which may itself wait for ranks that this one keeps waiting; they are
-/// for GPUs without memory pools (some virtual ones).
+/// GPU memory allocated in the order of a separate stream. cudaMalloc and cudaFree wait for all running work (CUDA
+/// programming guide, Implicit Synchronization), which may itself wait for ranks that this rank is blocking. They are
+/// used only on GPUs without memory pools (some virtual ones).
 class OrderedMemory {
  public:
   OrderedMemory() : stream_(new_stream()) {
@@ -122,16 +122,15 @@ class OrderedMemory {
     if (result == cudaErrorMemoryAllocation) {
       static_cast<void>(cudaGetLastError());
       throw EnvironmentError(
-          fmt::format("the GPU has no {} MiB left; fewer layers, smaller microbatches or more ranks "
-                      "take less",
+          fmt::format("the GPU has less than {} MiB free; use fewer layers, smaller microbatches or more ranks",
                       (bytes >> 20U) + 1));
     }
     check(result, has_pools_ ? "cudaMallocAsync" : "cudaMalloc");
-    // Nothing else is in this stream.
+    // This stream holds nothing else.
     check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     return static_cast<std::byte*>(address);
   }
-  // What fails here has failed before.
+  // An error here has surfaced before.
   void free(std::byte* address) {
     if (has_pools_) {
       cudaFreeAsync(address, stream_);
@@ -145,8 +144,8 @@ class OrderedMemory {
   bool has_pools_ = false;
 };
 
-/// Page-locked memory, made before anything runs: making it waits for the whole GPU too. What a step uploads are token
-/// numbers; beyond the arena it is page-locked when it is needed.
+/// Page-locked memory, allocated before anything runs, because allocating it also waits for the whole GPU. Steps upload
+/// only token numbers; uploads beyond the arena allocate page-locked memory on demand.
 class PinnedArena {
  public:
   PinnedArena() { check(cudaHostAlloc(&memory_, kBytes, cudaHostAllocDefault), "cudaHostAlloc"); }
@@ -175,7 +174,7 @@ class PinnedArena {
   std::size_t used_ = 0;
 };
 
-/// A pool whose memory comes from `Source`, one for each thread that makes a device.
+/// A pool with memory from `Source`, one per thread that makes a device.
 template <class Source>
 MemoryPool pool_from() {
   const auto source = std::make_shared<Source>();
@@ -192,8 +191,8 @@ CudaDevice::CudaDevice(const Streams& streams, DeviceClock& clock, std::chrono::
       pinned_(pool_from<PinnedArena>()) {}
 
 CudaDevice::~CudaDevice() {
-  // A failure has been told where it came up; here the streams only have to be through with the memory. One that is
-  // stuck is left to the end of the process.
+  // Failures have been reported where they occurred; here the streams only have to finish using the memory. A stuck
+  // stream is left until the process ends.
   if (stuck_) return;
   for (const cudaStream_t stream : streams_) {
     cudaStreamSynchronize(stream);
@@ -243,7 +242,7 @@ void CudaDevice::optimize(const UpdateRule& rule, int step, const Buffer& weight
 
 void CudaDevice::upload(const std::byte* from, const Buffer& to) {
   if (to.empty()) return;
-  // Before as well: a copy of memory that is not page-locked waits inside the call, without limit.
+  // Also before the copy: copying memory that is not page-locked waits inside the call, without a time limit.
   finish_computation();
   check(cudaMemcpyAsync(to.address(), from, to.bytes(), cudaMemcpyHostToDevice, stream(Queue::kCompute)),
         "cudaMemcpyAsync");

@@ -27,7 +27,7 @@ AttentionSize size_of_attention(const AttentionExtent& shape, const Tensor<float
           static_cast<int>(shape.mask.window),           static_cast<int>(shape.mask.chunk)};
 }
 
-/// The rows of each token that is held here, one token behind the other.
+/// The rows of each token that is held here, grouped by token.
 struct TokenGroups {
   std::vector<int> order;
   std::vector<int> starts;
@@ -45,7 +45,7 @@ TokenGroups group_by_token(const std::vector<int>& tokens, const VocabularyShare
     if (const auto place = place_of(row)) ++counts[*place];
   }
   TokenGroups groups;
-  std::vector<int>& next = counts;  // row of each place, once the counts are added up
+  std::vector<int>& next = counts;  // next position in `order` for each place, once the counts are summed
   int before = 0;
   for (std::size_t place = 0; place < share.count; ++place) {
     const int count = std::exchange(next[place], before);
@@ -56,7 +56,7 @@ TokenGroups group_by_token(const std::vector<int>& tokens, const VocabularyShare
   }
   groups.starts.push_back(before);
   groups.order.resize(static_cast<std::size_t>(before));
-  // In their order: so are the rows of a token added up.
+  // In row order, so that the rows of a token are summed in this order.
   for (std::size_t row = 0; row < tokens.size(); ++row) {
     if (const auto place = place_of(row))
       groups.order[static_cast<std::size_t>(next[*place]++)] = static_cast<int>(row);
@@ -209,14 +209,14 @@ class CudaKernels : public Kernels<float> {
 
  private:
   cudaStream_t stream() const { return device_.stream(Queue::kCompute); }
-  // Where not in 8.
+  // True if products that are not 8-bit are 16-bit.
   bool in_16_bits() const { return precision_ == GemmPrecision::kBf16 || precision_ == GemmPrecision::kFp8; }
   bool fits_float8(const Product& product, const MatrixView<const float>& a, const MatrixView<const float>& b) const {
     constexpr std::size_t kMultiple = 16;
     const bool wanted = precision_ == GemmPrecision::kFp8 && a.float8 != Float8::kNo && b.float8 != Float8::kNo;
     return wanted && product.m % kMultiple == 0 && product.n % kMultiple == 0 && product.k % kMultiple == 0;
   }
-  // Both factors lie so that what is added up over is side by side.
+  // Both factors are stored so that the summed dimension is contiguous.
   void multiply_float8(Product product, const MatrixView<const float>& a, const MatrixView<const float>& b,
                        const MatrixView<float>& result, float factor) {
     const InFloat8 left = in_float8(a, product.a_transposed);
@@ -270,7 +270,7 @@ class CudaKernels : public Kernels<float> {
   MatrixProducts& products_;
   GemmPrecision precision_;
   std::map<std::pair<const float*, std::size_t>, Buffer> rounded_weights_;
-  std::map<std::tuple<const float*, std::size_t, bool>, InFloat8> float8_weights_;  // and whether transposed
+  std::map<std::tuple<const float*, std::size_t, bool>, InFloat8> float8_weights_;  // bool: transposed
 };
 
 }  // namespace

@@ -23,15 +23,15 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// CUDA reads both when it begins. Streams that share one of its connections to the GPU wait for each other, and by
-// default it has eight: a rank has as many streams alone. A kernel that is loaded at its first launch may wait for
-// those that run, which may wait for other ranks (CUDA programming guide, Lazy Loading, Concurrent Execution): that of
-// a product is known only when cuBLASLt launches it, so all are loaded at the beginning, whatever time and memory it
-// takes.
+// CUDA reads both variables at initialisation. Streams that share a connection to the GPU wait for each other, and the
+// default of eight is used up by the streams of a single rank. A kernel loaded at its first launch may wait for running
+// kernels, which may wait for other ranks (CUDA programming guide, Lazy Loading, Concurrent Execution). The kernel of a
+// product is known only when cuBLASLt launches it, so all kernels are loaded at the start, at a cost in time and
+// memory.
 void let_streams_run_side_by_side() {
   constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS";
   const char* given = std::getenv(kConnections);
-  // One is what other programs are told to set, and where a rank would wait for itself.
+  // Other programs ask users to set one connection, with which a rank would wait for itself.
   if (given == nullptr || std::strtol(given, nullptr, 10) < kMostConnections) {
     setenv(kConnections, std::to_string(kMostConnections).c_str(), 1);
   }
@@ -43,8 +43,8 @@ void require_driver() {
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver != nullptr) return;  // stays loaded: CUDA needs it anyway
   throw EnvironmentError(
-      "no NVIDIA driver was found: libcuda.so.1 is not on this machine\n"
-      "  help: in a container pass the GPU through (docker run --gpus all); without a GPU there is --backend threads");
+      "no NVIDIA driver was found: libcuda.so.1 is not on this machine\n  help: in a container, pass the GPU through "
+      "(docker run --gpus all); without a GPU, use --backend threads");
 }
 
 class CudaRank : public GpuRank {
@@ -97,7 +97,7 @@ class SharedGpu : public Gpu {
   void synchronise_clock(Ticks offset) override { clock_->synchronise(offset); }
 
   std::unique_ptr<GpuRank> make_rank(int rank, int held) override {
-    // The current GPU is a matter of the thread.
+    // The current GPU is a per-thread setting.
     check(cudaSetDevice(info_.index), "cudaSetDevice");
     ProductSettings settings;
     settings.tf32 = precision_ == GemmPrecision::kTf32;
@@ -139,14 +139,14 @@ int count_gpus() {
   if (result == cudaSuccess && count > 0) return count;
   static_cast<void>(cudaGetLastError());
   const char* reason = result == cudaSuccess ? "the driver shows none" : cudaGetErrorString(result);
-  throw EnvironmentError(
-      fmt::format("no GPU can be used: {}\n  help: nvidia-smi lists them; CUDA_VISIBLE_DEVICES may hide them", reason));
+  throw EnvironmentError(fmt::format(
+      "no GPU can be used: {}\n  help: nvidia-smi lists the GPUs; CUDA_VISIBLE_DEVICES may hide them", reason));
 }
 
 GpuInfo open_gpu(int index) {
   const int count = count_gpus();
   if (index >= count) {
-    throw EnvironmentError(fmt::format("GPU {} was asked for, and this machine shows {}", index, count));
+    throw EnvironmentError(fmt::format("GPU {} was requested; visible GPUs: {}", index, count));
   }
   check(cudaSetDevice(index), "cudaSetDevice");
   cudaDeviceProp properties = {};

@@ -18,7 +18,7 @@ class Refusal : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The driver's functions, asked for when the program runs.
+/// The driver's functions, looked up at run time.
 struct Driver {
   decltype(&cuDeviceGet) device = nullptr;
   decltype(&cuDeviceGetDevResource) resource = nullptr;
@@ -46,7 +46,7 @@ struct Driver {
     const cudaError_t result = cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, &found);
     if (result != cudaSuccess || found != cudaDriverEntryPointSuccess) {
       static_cast<void>(cudaGetLastError());
-      throw Refusal(fmt::format("the driver has no {}", name));
+      throw Refusal(fmt::format("the driver lacks {}", name));
     }
     function = reinterpret_cast<Function>(address);
   }
@@ -82,7 +82,7 @@ GreenPart make_part(const Driver& driver, CUdevice device, CUdevResource resourc
   return part;
 }
 
-/// An event that has run where it was recorded, behind a kernel.
+/// An event recorded after a kernel on a stream, and waited for.
 class TriedEvent {
  public:
   TriedEvent() { require(cudaEventCreate(&event_), "cudaEventCreate"); }
@@ -106,8 +106,8 @@ class TriedEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-// Kernels run, and events of one part order the other and can be timed inside a part. Returns whether they can be timed
-// against those of other parts and of the whole GPU too.
+// Runs kernels, and checks that events of one part can order another part and be timed within a part. Returns true if
+// they can also be timed against those of other parts and of the whole GPU.
 bool try_out(const std::vector<GreenPart>& parts) {
   const cudaStream_t first = parts.front().streams.front();
   const cudaStream_t last = parts.back().streams.back();
@@ -132,8 +132,8 @@ bool try_out(const std::vector<GreenPart>& parts) {
   return together;
 }
 
-// How many multiprocessors a part can have a multiple of. Where header or driver do not say, as the driver's
-// documentation has it for each architecture.
+// Granularity of a part in multiprocessors. If neither header nor driver reports it, uses the driver documentation's
+// value for the architecture.
 unsigned granularity_of([[maybe_unused]] const CUdevResource& whole, int ordinal) {
 #if CUDA_VERSION >= 13000
   if (whole.sm.minSmPartitionSize > 0) return std::max(whole.sm.minSmPartitionSize, whole.sm.smCoscheduledAlignment);
@@ -144,8 +144,8 @@ unsigned granularity_of([[maybe_unused]] const CUdevResource& whole, int ordinal
   return major < kHopper ? 4 : 8;
 }
 
-// As large as can be. Multiprocessors lie in clusters that are not cut: the driver may make fewer parts of a size than
-// the GPU's number of them has room for.
+// Makes the parts as large as possible. Multiprocessors are grouped in clusters that cannot be split: the driver may
+// provide fewer parts of a size than the GPU's number of multiprocessors suggests.
 std::vector<CUdevResource> split_evenly(const Driver& driver, const CUdevResource& whole, unsigned count, int ordinal) {
   const unsigned granularity = granularity_of(whole, ordinal);
   std::vector<CUdevResource> parts(count);
@@ -155,7 +155,8 @@ std::vector<CUdevResource> split_evenly(const Driver& driver, const CUdevResourc
     require(driver.split(parts.data(), &made, &whole, &rest, 0, each), "cuDevSmResourceSplitByCount");
     if (made >= count) return parts;
   }
-  throw Refusal(fmt::format("{} multiprocessors make no {} parts of {} or more", whole.sm.smCount, count, granularity));
+  throw Refusal(fmt::format("{} multiprocessors cannot be split into {} parts of at least {}", whole.sm.smCount, count,
+                            granularity));
 }
 
 }  // namespace

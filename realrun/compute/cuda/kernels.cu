@@ -10,8 +10,8 @@ namespace flopcast::realrun::cuda {
 
 namespace {
 
-// Four at a time, so that a thread loads and stores 16 bytes (CUDA best practices guide, Coalesced Access to Global
-// Memory), and what is left one by one.
+// Element-wise kernels process four elements at a time, so that a thread loads and stores 16 bytes (CUDA best practices
+// guide, Coalesced Access to Global Memory), and the remainder one by one.
 constexpr std::size_t kVector = 4;
 
 template <class T>
@@ -53,7 +53,7 @@ template <class To, class Function, class... Inputs>
 void queue_each(const char* name, To* result, std::size_t count, cudaStream_t stream, Function function,
                 Inputs... inputs) {
   const std::size_t vectors = vectors_in(count, {inputs...}, result);
-  // Threads enough for the vectors, and for what is left of them.
+  // Enough threads for the vectors, and for the remainder.
   const std::size_t threads = std::max(vectors, count - vectors * kVector);
   queue_over(name, apply<To, Function, Inputs...>, threads, stream, result, count, vectors, function, inputs...);
 }
@@ -72,7 +72,7 @@ __global__ void draw_kernel(Draw draw, float* values, std::size_t count) {
   for (std::size_t index = first_index(); index < count; index += index_stride()) values[index] = draw.at(index);
 }
 
-// A block a row, here and below: no element asks by a division which row it is in.
+// One block per row, here and below: elements need no division to find their row.
 __global__ void add_bias_rows(const float* x, const float* bias, float* y, std::size_t columns) {
   const std::size_t start = blockIdx.x * columns;
   for (std::size_t column = threadIdx.x; column < columns; column += blockDim.x) {
@@ -146,7 +146,7 @@ namespace {
 constexpr int kFloat8Tile = 32;
 static_assert(kFloat8Scratch == kThreads);
 
-// The largest magnitude that each block has seen.
+// Largest magnitude seen by each block.
 __global__ void magnitudes(const float* x, float* of_block, std::size_t count) {
   float largest = 0.0F;
   for (std::size_t index = first_index(); index < count; index += index_stride()) {
@@ -156,13 +156,13 @@ __global__ void magnitudes(const float* x, float* of_block, std::size_t count) {
   if (threadIdx.x == 0) of_block[blockIdx.x] = largest;
 }
 
-// A block a tile, which goes through shared memory where it is transposed.
+// One block per tile, which passes through shared memory if it is transposed.
 __global__ void round_to_float8(const float* x, Extent extent, Float8Format format, const float* of_block,
                                 unsigned blocks, std::uint8_t* y, float* scale) {
-  constexpr float kSmallest = 1e-30F;  // of what is scaled up
+  constexpr float kSmallest = 1e-30F;  // smallest magnitude that is scaled up
   __shared__ std::uint8_t tile[kFloat8Tile][kFloat8Tile + 1];
   const float largest = over_block(threadIdx.x < blocks ? of_block[threadIdx.x] : 0.0F, 0.0F, Maximum{});
-  // Of the two formats (OCP 8-bit Floating Point Specification, table 1).
+  // Largest finite values of the two formats (OCP 8-bit Floating Point Specification, table 1).
   const float most = format.wide ? 57344.0F : 448.0F;
   const float factor = largest > kSmallest ? most / largest : 1.0F;
   if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *scale = 1.0F / factor;
@@ -254,7 +254,7 @@ namespace {
 
 constexpr float kEpsilon = 1e-5F;
 
-// A block a row.
+// One block per row.
 __global__ void normalise_rows(const float* x, const float* gain, const float* bias, float* normalised, float* scale,
                                float* y, std::size_t columns) {
   const std::size_t row = blockIdx.x;
@@ -325,7 +325,7 @@ __global__ void look_up_rows(const int* tokens, int first, int count, const floa
   }
 }
 
-// A block a row of the table that any token has.
+// One block per table row that any token refers to.
 __global__ void add_groups(const int* order, const int* starts, const int* places, const float* rows, float* table,
                            std::size_t width) {
   const int group = static_cast<int>(blockIdx.x);
@@ -348,7 +348,7 @@ __global__ void add_position_rows(const float* x, PositionWindow positions, cons
   }
 }
 
-// A block a position, over the rows that lie there.
+// One block per position, over the rows at that position.
 __global__ void sum_positions(const float* dy, PositionWindow positions, float* table, Extent extent) {
   const std::size_t position = blockIdx.x;
   const std::size_t shift = positions.shift % positions.length;
@@ -387,7 +387,8 @@ void add_to_positions(const float* dy, PositionWindow positions, float* table, E
 
 namespace {
 
-// A block a row, a thread a pair of features of one head. Angles in double precision: late positions turn far.
+// One block per row, one thread per pair of features of one head. Angles are in double precision because those of late
+// positions are large.
 __global__ void rotate_rows(const float* x, RotatedHeads heads, PositionWindow positions, float direction, float* y) {
   const std::size_t row = blockIdx.x;
   const std::size_t start = row * static_cast<std::size_t>(heads.slots) * heads.head_dim;

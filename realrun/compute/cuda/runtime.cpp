@@ -30,7 +30,7 @@ bool has_reached(cudaEvent_t event) {
 namespace {
 
 constexpr double kTicksPerMillisecond = 1e9;
-constexpr float kFarMilliseconds = 500.0F;  // where 24 bits are 30 ns
+constexpr float kFarMilliseconds = 500.0F;  // where 24 bits resolve 30 ns
 
 Ticks between(cudaEvent_t from, cudaEvent_t to, float& milliseconds) {
   check(cudaEventElapsedTime(&milliseconds, from, to), "cudaEventElapsedTime");
@@ -54,7 +54,7 @@ DeviceClock::DeviceClock(cudaStream_t stream) : stream_(stream) {
 }
 
 DeviceClock::~DeviceClock() {
-  // What fails here has failed before.
+  // An error here has surfaced before.
   cudaEventDestroy(anchor_);
   cudaEventDestroy(next_);
   cudaStreamDestroy(stream_);
@@ -81,7 +81,7 @@ void DeviceClock::synchronise(Ticks offset) {
   compare_with_host();
 }
 
-// By the device's own count, so that times before and after agree.
+// Uses the device's own clock, so that earlier and later times are consistent.
 void DeviceClock::move_anchor() {
   check(cudaEventRecord(next_, stream_), "cudaEventRecord");
   check(cudaEventSynchronize(next_), "cudaEventSynchronize");

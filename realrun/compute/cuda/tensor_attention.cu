@@ -2,10 +2,10 @@
 
 #include "realrun/compute/cuda/attention_code.cuh"
 
-// Attention on tensor cores, with factors in bfloat16: tiles, softmax and its correction as in attention.cu, the order
-// of work as in FlashAttention-2 (Dao 2307.08691, §3): a warp has 16 rows of a tile to itself, and what it has computed
-// of them stays in its registers as a factor of the next product. Scores are computed again in the backward pass, once
-// for keys and values and once for queries, as there. Written for compute capability 8.0, with nothing newer.
+// Attention on tensor cores with bfloat16 factors: tiles, softmax and its correction as in attention.cu, work
+// distribution as in FlashAttention-2 (Dao 2307.08691, §3): each warp has 16 rows of a tile, and its results stay in
+// registers as a factor of the next product. As in attention.cu, the backward pass recomputes the scores once for keys
+// and values and once for queries. Written for compute capability 8.0, without newer features.
 
 namespace flopcast::realrun::cuda {
 
@@ -13,17 +13,17 @@ namespace {
 
 constexpr int kTensorThreads = 128;
 constexpr int kRowsOfWarp = 16;
-constexpr int kTensorRows = kTensorThreads / kWarp * kRowsOfWarp;  // of the tile that warps share out
+constexpr int kTensorRows = kTensorThreads / kWarp * kRowsOfWarp;  // rows of the tile that the warps share
 constexpr float kLog2E = 1.44269504F;
 constexpr int kColumns = 8;  // of a matrix of sums
-// That share a multiprocessor, and its 65536 registers.
+// Blocks that share a multiprocessor and its 65536 registers.
 constexpr int blocks_of(int width) {
   return width > 64 ? 2 : 3;
 }
 
 using Pairs = std::uint32_t;
 
-/// A tile of bfloat16 in shared memory, two in a word. Rows are 16 bytes longer than wide: apart in the banks.
+/// A tile of bfloat16 in shared memory, two per word. Rows are padded by 16 bytes to avoid bank conflicts.
 template <int kWidth>
 struct Tile {
   static constexpr int kStride = (kWidth + 8) / 2;
@@ -31,7 +31,7 @@ struct Tile {
 
   Pairs* words;
 
-  // Rows first … first + kRows - 1 of a matrix, zeros beyond its ends.
+  // Loads rows first … first + kRows - 1 of a matrix, with zeros beyond its bounds.
   template <int kRows>
   __device__ void load(const float* from, std::size_t stride, int first, int rows, int columns) const {
     constexpr int kFours = kWidth / 4;
@@ -54,15 +54,15 @@ struct Tile {
       target[1] = rounded_pair(values.z, values.w);
     }
   }
-  // 16 × 16 from there on, as the left factor.
+  // The 16 × 16 tile at that position, as the left factor.
   __device__ void left(Pairs (&tiles)[4], int row, int column) const {
     load_tiles(tiles, corner(row, column));
   }
-  // 16 columns as the right factor of 16 rows, from the tile as it lies: two matrices of 16 × 8.
+  // 16 columns of 16 rows as the right factor, from the tile as stored: two matrices of 16 × 8.
   __device__ void right(Pairs (&tiles)[4], int row, int column) const {
     load_tiles_transposed(tiles, corner(row, column));
   }
-  // The same from the transposed tile: rows of it are columns of the factor.
+  // The same from the transposed tile: its rows are columns of the factor.
   __device__ void right_of_transposed(Pairs (&tiles)[4], int row, int column) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     load_tiles(tiles, words + (row + lane % 8 + lane / 16 * 8) * kStride + column / 2 + lane / 8 % 2 * 4);
@@ -75,7 +75,7 @@ struct Tile {
   }
 };
 
-// sums += left · rightᵀ: 16 rows of the left tile from `row` on, all columns of both.
+// sums += left · rightᵀ: the left tile's 16 rows starting at `row`, and all columns of both.
 template <int kWidth, int kJ>
 __device__ void multiply_by_transposed(const Tile<kWidth>& left, int row, const Tile<kWidth>& right,
                                        float (&sums)[kJ][4]) {
@@ -93,7 +93,7 @@ __device__ void multiply_by_transposed(const Tile<kWidth>& left, int row, const 
   }
 }
 
-// sums += weights · right: what multiply_by_transposed() left in registers, rounded, times the rows of a tile.
+// sums += weights · right: the registers' contents from multiply_by_transposed(), rounded, times the rows of a tile.
 template <int kWidth, int kJ>
 __device__ void multiply_registers(const float (&weights)[kJ][4], const Tile<kWidth>& right,
                                    float (&sums)[kWidth / kColumns][4]) {
@@ -112,14 +112,14 @@ __device__ void multiply_registers(const float (&weights)[kJ][4], const Tile<kWi
   }
 }
 
-// Over the four lanes that have a row.
+// Reduces over the four lanes that hold a row.
 template <class Operation>
 __device__ float over_lanes(float value, Operation operation) {
   value = operation(value, __shfl_xor_sync(0xffffffffU, value, 1));
   return operation(value, __shfl_xor_sync(0xffffffffU, value, 2));
 }
 
-// Where sum `place` of matrix `matrix` lies in the warp's 16 rows.
+// Row of the warp's 16 that holds sum `place`.
 __device__ int row_of(int place) {
   return static_cast<int>(threadIdx.x) % kWarp / 4 + (place >= 2 ? 8 : 0);
 }
@@ -127,7 +127,7 @@ __device__ int column_of(int matrix, int place) {
   return matrix * kColumns + 2 * (static_cast<int>(threadIdx.x) % 4) + place % 2;
 }
 
-// 16 rows of sums times a factor each row, those below `rows` and within the columns.
+// Stores 16 rows of sums, each multiplied by its factor, restricted to `rows` and `columns`.
 template <int kC>
 __device__ void store_rows(const float (&sums)[kC][4], const float (&factors)[2], float* target, std::size_t stride,
                            int first, int rows, int columns) {
@@ -154,12 +154,12 @@ __global__ void __launch_bounds__(kTensorThreads, blocks_of(kWidth))
   const int own_row = static_cast<int>(threadIdx.x) / kWarp * kRowsOfWarp;
   const Head head = head_of(qkv, size, static_cast<int>(blockIdx.y));
   const float scale = head.scale * kLog2E;
-  // The longest rows first: they are the last to be done.
+  // Longest rows first, because they finish last.
   const int first_query = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTensorRows;
   queries.template load<kTensorRows>(head.queries, head.stride, first_query, head.length, head.head_dim);
   Range seen[2];
   for (int half = 0; half < 2; ++half) seen[half] = head.seen_by(first_query + own_row + row_of(2 * half));
-  float largest[2] = {kMasked, kMasked};  // of the scores, as powers of two
+  float largest[2] = {kMasked, kMasked};  // largest score, as a power of two
   float sum[2] = {};
   float result[kWidth / kColumns][4] = {};
   const int end_key = head.end_seen(min(first_query + kTensorRows, head.length) - 1);
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kTensorThreads, blocks_of(kWidth))
   }
 }
 
-// The weight of a key for a query, from their product, and the gradient of the score, from that of the weight.
+// Computes the weight of a key for a query from their product, and the gradient of the score from that of the weight.
 __device__ void weigh_rounded(float scale, float logsumexp, float projection, bool seen, float& score,
                               float& of_weight) {
   score = seen ? exp2f(score * scale - logsumexp * kLog2E) : 0.0F;
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kTensorThreads, 2)
   auto* logsumexp = reinterpret_cast<float*>(gradients.words + kQueries * Tile<kWidth>::kStride);
   float* projection = logsumexp + kQueries;
   const int own_row = static_cast<int>(threadIdx.x) / kWarp * kRowsOfWarp;
-  // A block a key/value head: it adds up what all query heads that read it say.
+  // One block per key/value head: it sums over all query heads that read it.
   const int group = size.heads / size.kv_heads;
   const int first_head = static_cast<int>(blockIdx.y) * group;
   const Head any = head_of(qkv, size, first_head);
@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(kTensorThreads, 2)
         projection[row] = inside ? given.projection[first + row] : 0.0F;
       }
       __syncthreads();
-      // Keys are rows and queries columns: the products to come add up over queries.
+      // Keys are rows and queries are columns, because the following products sum over queries.
       float scores[kJ][4] = {};
       float of_weights[kJ][4] = {};
       multiply_by_transposed(keys, own_row, queries, scores);
@@ -353,7 +353,7 @@ void queue_tensor_gradients(const float* qkv, const Given& given, float* dqkv, A
               Tile<kWidth>::bytes(2 * kTensorRows + 2 * kKeys), stream, qkv, given, dqkv, size);
 }
 
-// Heads of whole fours are loaded by 16 bytes.
+// Heads whose size is a multiple of four are loaded 16 bytes at a time.
 void check_alignment(const char* name, AttentionSize size, std::initializer_list<const float*> loaded) {
   for (const float* matrix : loaded) {
     if (size.head_dim % 4 == 0 && reinterpret_cast<std::uintptr_t>(matrix) % sizeof(float4) != 0)
