@@ -16,12 +16,12 @@
 namespace flopcast::realrun {
 namespace {
 
-// Set by a signal; the run notices at its next action, writes what it has and ends.
+// Set by a signal; the run notices it at its next action, writes its results and ends.
 std::atomic<int> interruption{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
-// A second signal ends the process at once; one that follows the first so soon is the same, sent to the group of
-// processes and handed on by one of them.
+// A second signal ends the process immediately. One that follows the first within a short time is the same signal, sent
+// to the process group and forwarded by one of its processes.
 extern "C" void interrupt(int signal) {
   static volatile std::time_t first_s = 0;
   static volatile long first_ns = 0;
@@ -47,14 +47,15 @@ void take_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     sigaction(signal, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // as nohup has it
+    if (before.sa_handler != SIG_IGN)
+      sigaction(signal, &action, nullptr);  // ignored signals stay ignored, as with nohup
   }
-  // Writing where nobody reads, or past a limit, fails like writing to a full disk.
+  // Writing to a closed pipe, or past a file size limit, then fails like writing to a full disk.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-// A rank that hangs may still write to its results: what was kept after the last step has to do.
+// A hanging rank may still write to its results: the file kept after the last step must do.
 [[noreturn]] void end_process(const std::string& failure) {
   complain("error: " + failure);
   std::_Exit(kEnvironmentFailed);
@@ -76,8 +77,8 @@ int launch_on_threads(const LaunchOptions& options, const ThreadOptions& threads
 
 using Words = std::vector<std::string>;
 
-// What the words name, before they are judged: processes that were started together and find a mistake have to agree on
-// who tells.
+// Backend named by the arguments before they are checked: processes started together that find an error must agree on
+// which of them reports it.
 const Backend* named_backend(const Words& words) {
   const std::string flag = "--backend";
   for (std::size_t index = 0; index < words.size(); ++index) {
@@ -111,17 +112,17 @@ int launch(const Words& words) {
 
 }  // namespace
 
-// A build without CUDA explains that in place of a run.
+// Without CUDA, this reports the missing build option instead of running.
 
 #ifndef FLOPCAST_HAS_CUDA
 namespace {
 
-// What is wrong with the job is wrong with or without GPUs, and told first.
+// Errors of the job do not depend on GPUs, so they are reported first.
 int refuse_gpus(const LaunchOptions& options) {
   check_for_gpus(options, prepare_run(options));
   throw EnvironmentError(
-      "flopcast-run was built without CUDA, and so has --backend threads and mpi only\n"
-      "  help: configure with -DFLOPCAST_WITH_CUDA=ON where nvcc is (CUDA 12.5 or later) and build");
+      "flopcast-run was built without CUDA: only --backend threads and mpi are available\n  help: configure with "
+      "-DFLOPCAST_WITH_CUDA=ON where nvcc is installed (CUDA 12.5 or later), and build");
 }
 
 }  // namespace

@@ -20,7 +20,7 @@
 
 namespace flopcast::realrun {
 
-/// A transport that shows NVIDIA's tools what its rank is at.
+/// A transport that shows its rank's activity to NVIDIA's profilers.
 template <class Base>
 class Traced : public Base {
  public:
@@ -35,37 +35,37 @@ class Traced : public Base {
 };
 
 std::string shared_connections(int ranks) {
-  const int streams = ranks * (kQueues + 1) + 1;  // with that of a rank's memory, and the clock's
+  const int streams = ranks * (kQueues + 1) + 1;  // including those of a rank's memory pool and of the clock
   if (streams <= cuda::kMostConnections) return {};
   return fmt::format(
-      "their {} streams share the {} connections that CUDA has to a GPU, where one rank may wait for another that it "
-      "has nothing to do with",
+      "their {} streams share the {} connections between CUDA and the GPU, so that one rank may wait for another "
+      "without depending on it",
       streams, cuda::kMostConnections);
 }
 
 std::string float8_conditions(const TrainingPlan& plan, const cuda::GpuInfo& gpu, GemmPrecision wanted) {
   if (wanted != GemmPrecision::kFp8) return {};
-  if (cuda::precision_on(gpu, wanted) != wanted) return "all products in bf16: this GPU has none in fp8";
+  if (cuda::precision_on(gpu, wanted) != wanted) return "all products in bf16: this GPU does not support fp8";
   const Float8Linears linears = float8_linears(plan);
   return fmt::format(
-      "in fp8: {} of the 4 linears of a block, each matrix scaled by its own largest magnitude (recipe current); in "
-      "bf16: {}attention and head",
+      "in fp8: {} of the 4 linears of a block, each matrix scaled by its largest magnitude (recipe current); in bf16: "
+      "{}attention and head",
       linears.count, linears.others.empty() ? "" : linears.others + ", ");
 }
 
 namespace {
 
-// `tells`: of several processes one warns.
+// `tells`: true on the one process that prints warnings.
 RunRecord origin_of(const char* backend, const TrainingPlan& plan, const cuda::GpuInfo& gpu, GemmPrecision wanted,
                     bool tells) {
   const GemmPrecision precision = cuda::precision_on(gpu, wanted);
   if (tells && precision == GemmPrecision::kFp8 && !float8_linears(plan).others.empty()) {
-    complain(fmt::format("warning: products in fp8 want sizes that are multiples of 16: in bf16 are {}",
+    complain(fmt::format("warning: fp8 products require sizes that are multiples of 16; these use bf16: {}",
                          float8_linears(plan).others));
   }
   if (tells && precision != wanted) {
-    complain(fmt::format("warning: {}, of compute capability {}.{}, does not multiply in {}: products are in {}",
-                         gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10, name_of(wanted),
+    complain(fmt::format("warning: {} (compute capability {}.{}) does not support products in {}; using {}", gpu.name,
+                         gpu.compute_capability / 10, gpu.compute_capability % 10, name_of(wanted),
                          name_of(precision)));
   }
   RunRecord about;
@@ -86,13 +86,12 @@ std::string conditions_of(const cuda::Gpu& gpu, int ranks) {
   if (gpu.partition() == cuda::Partition::kWhole) return {};
   const std::string shares = gpu.partition() == cuda::Partition::kGreen
                                  ? fmt::format("{} multiprocessors each", gpu.multiprocessors_per_rank())
-                                 : std::string("competing for all of its multiprocessors");
+                                 : std::string("competing for all its multiprocessors");
   std::string text = fmt::format(
-      "{} virtual devices on one GPU, {}; messages are copies in its memory, whose bandwidth, caches and power all "
-      "share",
+      "{} virtual devices on one GPU, {}; messages are copies in its memory; bandwidth, caches and power are shared",
       ranks, shares);
-  if (!gpu.has_one_clock()) text += "; each timed by a clock of its own, some microseconds apart";
-  if (!gpu.refusal().empty()) text += fmt::format("; no parts of their own: {}", gpu.refusal());
+  if (!gpu.has_one_clock()) text += "; each timed by its own clock, accurate to some microseconds";
+  if (!gpu.refusal().empty()) text += fmt::format("; not partitioned: {}", gpu.refusal());
   const std::string shared = shared_connections(ranks);
   if (!shared.empty()) text += "; " + shared;
   return text;
@@ -102,15 +101,14 @@ void check_ranks(const TrainingPlan& plan) {
   const int largest = std::max({plan.dp, plan.tp, plan.pipeline_ranks()});
   if (largest <= cuda::kMostInputs) return;
   throw ConfigError({"--backend",
-                     fmt::format("virtual-gpus: {} ranks along one axis are more than the {} that share a "
-                                 "GPU",
-                                 largest, cuda::kMostInputs),
+                     fmt::format("virtual-gpus: {} ranks along one axis exceed the {} that can share a GPU", largest,
+                                 cuda::kMostInputs),
                      "--backend",
                      {}});
 }
 
-// A step is queued as a whole and waited for at its end, an asynchronous run's all at once: so many times as long as an
-// action may take.
+// A step is queued as a whole and waited for at its end, an asynchronous run even all at once: allows a multiple of the
+// time limit of an action.
 std::chrono::milliseconds step_patience(const LaunchOptions& options, const ThreadOptions& threads) {
   constexpr int kActions = 10;
   if (options.gpu.step_patience_s > 0) return std::chrono::seconds(options.gpu.step_patience_s);
@@ -149,7 +147,7 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
       const bool stuck = std::any_of(ranks.begin(), ranks.end(),
                                      [](const auto& machine) { return machine != nullptr && machine->stuck(); });
       if (!stuck) throw;
-      // Giving the GPU back would wait for it. Steps that are over have been kept.
+      // Releasing the GPU would wait for it. Finished steps have been kept.
       complain(complaint_about(error).text);
       std::_Exit(kEnvironmentFailed);
     }
@@ -159,9 +157,9 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
 
 namespace {
 
-// Several ranks of NCCL on one GPU, which it refuses unless they seem to be on machines of their own, or, from 2.30 on,
-// is told to allow: then it talks over sockets. Few blocks, so that kernels that wait leave room for those they wait
-// for. What the user set stays.
+// Lets several NCCL ranks share one GPU, which NCCL refuses unless they appear to be on separate machines or, from 2.30
+// on, an option allows it: it then communicates over sockets. Few blocks, so that waiting kernels leave room for those
+// they wait for. The user's settings take precedence.
 void pretend_own_machines(int rank) {
   const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 0); };
   set("NCCL_HOSTID", fmt::format("flopcast-{}", rank));
@@ -186,8 +184,8 @@ void pretend_own_machines(int rank) {
 std::string conditions_of(const NcclRun& run) {
   if (run.options.gpu.one_gpu == 0) return {};
   return fmt::format(
-      "{} processes on one GPU, which take turns on it or share it (MPS); NCCL over loopback sockets, not over any "
-      "link between GPUs",
+      "{} processes on one GPU, which use it in turns or share it (MPS); NCCL over loopback sockets, not over a link "
+      "between GPUs",
       run.options.gpu.one_gpu);
 }
 
@@ -200,7 +198,7 @@ RunRecord origin_of(const NcclRun& run, const ProcessPlace& place, const cuda::G
   return origin;
 }
 
-/// Hands every rank's results to rank 0 through the store.
+/// Sends every rank's results to rank 0 through the store.
 class Collection {
  public:
   Collection(const NcclRun& run, Store& store, const ProcessPlace& place)
@@ -210,7 +208,7 @@ class Collection {
         with_calibration_(run.options.settings.calibration_steps > 0),
         results_(place.rank == 0 ? places() : 0U) {}
 
-  // No weights, which the file leaves out.
+  // Omits the weights, which the file does not contain.
   void add(const RankResult& own) {
     RankResult latest = own.latest();
     latest.weights.clear();
@@ -224,7 +222,7 @@ class Collection {
   const std::vector<RankResult>& results() const { return results_; }
 
  private:
-  // A value of a store has an end.
+  // The size of a store's values is limited.
   static constexpr std::size_t kPiece = std::size_t{1} << 19U;
 
   std::size_t places() const { return static_cast<std::size_t>(place_.ranks); }
@@ -243,7 +241,7 @@ class Collection {
   }
 
   RankResult take(std::size_t rank, std::size_t step) {
-    const std::string what = fmt::format("what rank {} measured", rank);
+    const std::string what = fmt::format("the measurements of rank {}", rank);
     const std::size_t pieces = std::stoul(wait_for(store_, key(rank, step, 0), patience_, what));
     std::string text;
     for (std::size_t piece = 1; piece <= pieces; ++piece) {
@@ -260,13 +258,14 @@ class Collection {
   std::vector<RankResult> results_;
 };
 
-// Some launchers show each process one GPU only, its own.
+// Some launchers make only its own GPU visible to each process.
 int gpu_of(const NcclRun& run, const ProcessPlace& place) {
   if (run.options.gpu.one_gpu > 0) return 0;
   return std::getenv("CUDA_VISIBLE_DEVICES") != nullptr && cuda::count_gpus() == 1 ? 0 : place.local_rank;
 }
 
-// Returns when all ranks have ended well. Each says so to rank 0, which has the store and therefore goes last.
+// Returns once all ranks have ended successfully. Each reports to rank 0, which holds the store and therefore leaves
+// last.
 void leave_together(const NcclRun& run, const ProcessPlace& place, Store& store) {
   store.set(kDoneKey + std::to_string(place.rank), "");
   for (int rank = 0; place.rank == 0 && rank < place.ranks; ++rank) {
@@ -274,7 +273,7 @@ void leave_together(const NcclRun& run, const ProcessPlace& place, Store& store)
   }
 }
 
-// At a time and rank at most: from the neighbour on either side.
+// Most messages that a rank awaits at a time: one from each neighbour.
 int awaited_messages(const TrainingPlan& plan) {
   constexpr int kMostNeighbours = 2;
   return std::min(plan.pipeline_ranks() - 1, kMostNeighbours);
@@ -323,8 +322,8 @@ void train_as(const NcclRun& run, const ProcessPlace& place, Store& store, cuda:
 }  // namespace
 
 NcclRun prepare_nccl_run(const LaunchOptions& options, const std::atomic<int>* interruption) {
-  // Memory is allocated and kernels are loaded when first used, either of which may stop a GPU until the messages come
-  // that it awaits. A calibration awaits none, and so goes before every run.
+  // First use allocates memory and loads kernels, and either may stop a GPU until the messages it awaits arrive. A
+  // calibration awaits none, so it precedes every run.
   LaunchOptions calibrating = options;
   calibrating.settings.calibration_steps = std::max(1, options.settings.calibration_steps);
   NcclRun run{.options = options, .prepared = prepare_run(calibrating), .interruption = interruption};
@@ -336,7 +335,7 @@ void train_nccl_rank(const NcclRun& run, const ProcessPlace& place, Store& store
   const int ranks = run.prepared.plan.ranks();
   if (place.ranks != ranks) {
     throw ConfigError({"--backend",
-                       fmt::format("nccl: {} process{} started, and the job has {} ranks", place.ranks,
+                       fmt::format("nccl: {} process{} started, but the job has {} ranks", place.ranks,
                                    place.ranks == 1 ? " was" : "es were", ranks),
                        "--backend", fmt::format("start {}", ranks)});
   }

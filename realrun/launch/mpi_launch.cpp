@@ -21,11 +21,11 @@ struct MpiRun {
 
 void check_processes(const TrainingPlan& plan, int processes) {
   if (plan.servers > 0) {
-    throw ConfigError({"layout.spare_hosts", "servers of their own are threads", {}, "--backend threads, or 0"});
+    throw ConfigError({"layout.spare_hosts", "spare hosts run as threads only", {}, "--backend threads, or 0"});
   }
   if (processes == plan.ranks()) return;
   throw ConfigError({"--backend",
-                     fmt::format("mpi: {} process{} started, and the job has {} ranks (dp {}{}, tp {}, pp {})",
+                     fmt::format("mpi: {} process{} started, but the job has {} ranks (dp {}{}, tp {}, pp {})",
                                  processes, processes == 1 ? " was" : "es were", plan.ranks(), plan.dp,
                                  plan.cp == 1 ? "" : fmt::format(", cp {}", plan.cp), plan.tp, plan.pipeline_ranks()),
                      "--backend",
@@ -47,7 +47,7 @@ MpiRun prepare_on_mpi(const std::vector<std::string>& arguments, int processes) 
   return run;
 }
 
-// A mistake in the arguments is told once MPI runs, by one of all.
+// Invalid arguments are reported once MPI runs, by only one process.
 std::chrono::milliseconds patience_of(const std::vector<std::string>& arguments) {
   try {
     return std::chrono::seconds(parse_launch_options(arguments).patience_s);
@@ -56,7 +56,7 @@ std::chrono::milliseconds patience_of(const std::vector<std::string>& arguments)
   }
 }
 
-// Whether somebody complains: the first who does tells, and all end alike.
+// Exchanges complaints: the lowest rank that has one reports it, and all ranks return its exit code.
 int agree(Processes& processes, const MpiOptions& options, const Complaint& own) {
   std::vector<float> codes(static_cast<std::size_t>(processes.count()));
   run_mpi(processes, options, [&](MpiTransport& transport) {
@@ -77,11 +77,11 @@ int agree(Processes& processes, const MpiOptions& options, const Complaint& own)
   return 0;
 }
 
-// Rank 0 keeps the file; the others hand it what they measured.
+// Rank 0 keeps the file; the other ranks send it their measurements.
 Complaint train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) {
   const bool keeps_file = processes.rank() == 0;
   std::vector<RankResult> results(static_cast<std::size_t>(processes.count()));
-  // What other programs take is not known: the meter of one process would count the other ranks among them.
+  // The load of other programs is unknown: one process's meter would count the other ranks as such.
   RunRecord about;
   about.backend = "mpi";
   about.job = run.prepared.job;
@@ -103,7 +103,7 @@ Complaint train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) 
   } catch (const EnvironmentError& error) {
     failure = error.what();
   }
-  // Told before it is written: mpirun may leave less time than a large file takes.
+  // Reported before the file is written: mpirun may leave less time than a large file takes.
   if (!failure.empty() && processes.tells()) complain("error: " + failure);
   try {
     if (keeps_file) file.finish(failure);

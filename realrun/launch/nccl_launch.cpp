@@ -27,7 +27,7 @@ namespace flopcast::realrun {
 
 namespace {
 
-// Whether the launcher has given the process what MPI begins by: without it some libraries end the process.
+// True if the launcher has set up the process for MPI: without it some libraries end the process.
 bool has_mpi() {
   const char* const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
   return std::any_of(std::begin(names), std::end(names), [](const char* name) { return std::getenv(name) != nullptr; });
@@ -35,12 +35,12 @@ bool has_mpi() {
 
 /// Where the processes of a launcher meet.
 struct Meeting {
-  std::unique_ptr<TcpServer> server;  ///< of rank 0
+  std::unique_ptr<TcpServer> server;  ///< on rank 0
   std::unique_ptr<Store> store;
 };
 
-// The launcher has not said where the processes meet. mpirun, and srun with MPI, can tell them, and a token that nobody
-// else knows.
+// For launchers that do not specify where the processes meet. mpirun, and srun with MPI, can distribute the address and
+// a secret token.
 Meeting meet_where_mpi_says(const ProcessPlace& place, std::chrono::milliseconds patience) {
   Meeting meeting;
   const bool near = is_on_one_machine(place.ranks, std::getenv);
@@ -52,20 +52,20 @@ Meeting meet_where_mpi_says(const ProcessPlace& place, std::chrono::milliseconds
   }
   const std::optional<std::string> told = has_mpi() ? tell_by_mpi(place.rank, place.ranks, own) : std::nullopt;
   if (!told) {
-    throw ConfigError({"--store", "is needed: the launcher has not said where the processes are to meet", "--store",
-                       "set MASTER_ADDR and MASTER_PORT, or --store file:FOLDER with a folder that all see"});
+    throw ConfigError({"--store", "is required: the launcher does not specify where the processes meet", "--store",
+                       "set MASTER_ADDR and MASTER_PORT, or --store file:FOLDER with a shared folder"});
   }
   const std::size_t blank = told->find(' ');
   StoreAddress address = parse_store_address(told->substr(blank + 1));
-  // Not every machine finds itself by its name.
+  // Not every machine can resolve its own name.
   if (address.host == host_name()) address.host = "localhost";
   meeting.store = open_tcp_store(address.host, address.port, told->substr(0, blank), patience);
   return meeting;
 }
 
-// On the interface that the ranks use, or on all where the name that they know is not one of this machine's addresses.
+// Listens on the interface that the ranks use, or on all if their name for it is not one of this machine's addresses.
 std::unique_ptr<TcpServer> serve_at(const StoreAddress& address) {
-  // Debian's own name is a loopback address, which the other machines do not reach.
+  // Debian maps a machine's own name to a loopback address, which other machines cannot reach.
   const bool named =
       address.host == "localhost" || address.host.find_first_not_of("0123456789.:abcdef") == std::string::npos;
   StoreListener listener = {.host = named ? address.host : "", .port = address.port, .token = address.token};
@@ -97,7 +97,7 @@ Meeting meet(const LaunchOptions& options, const Launched& launched) {
   return meeting;
 }
 
-// Whether nobody else has told the failure.
+// True if no other process has reported the failure.
 bool is_first_to_tell(const Meeting& meeting, const ProcessPlace& place, const std::string& failure) {
   Store& store = *meeting.store;
   store.set_once("failure", failure);
@@ -106,7 +106,8 @@ bool is_first_to_tell(const Meeting& meeting, const ProcessPlace& place, const s
   return first;
 }
 
-// The others are to find the failure in the store, and that it has been told, before the store goes.
+// Waits until the other processes have found the failure in the store, and that it has been reported, before the store
+// closes.
 void wait_for_the_others(const Meeting& meeting, const ProcessPlace& place) {
   constexpr auto kLongest = std::chrono::seconds(3);
   const auto deadline = std::chrono::steady_clock::now() + kLongest;
@@ -117,7 +118,7 @@ void wait_for_the_others(const Meeting& meeting, const ProcessPlace& place) {
   }
 }
 
-// Of all processes that fail the first one tells.
+// Only the first of all failing processes reports.
 void tell_once(const Meeting& meeting, const ProcessPlace& place, const std::string& failure) {
   bool told = false;
   try {
@@ -125,12 +126,12 @@ void tell_once(const Meeting& meeting, const ProcessPlace& place, const std::str
     told = true;
     wait_for_the_others(meeting, place);
   } catch (const EnvironmentError&) {
-    // Where the store has gone nobody can know whether others have told.
+    // If the store is gone, it is unknown whether another process has reported.
     if (!told) complain(failure);
   }
 }
 
-// One of the processes of a launcher.
+// Runs one of the processes of a launcher.
 int run_launched(const LaunchOptions& options, const Launched& launched, const std::atomic<int>* interruption) {
   const Meeting meeting = meet(options, launched);
   try {
@@ -149,14 +150,14 @@ int run_launched(const LaunchOptions& options, const Launched& launched, const s
 }
 
 [[noreturn]] void be_rank(const NcclRun& run, const ProcessPlace& place, const std::string& folder, pid_t parent) {
-  // Nobody is left behind when the parent is killed.
+  // Ensures that no child outlives a killed parent.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) std::_Exit(kEnvironmentFailed);
   int exit_code = 0;
   try {
     train_nccl_rank(run, place, *open_file_store(folder));
   } catch (const std::exception& error) {
-    // The parent tells, once.
+    // The parent reports, once.
     exit_code = complaint_about(error).exit_code;
   }
   std::_Exit(exit_code);
@@ -166,14 +167,14 @@ std::string activity_of(Store& store, std::size_t rank) {
   return store.get(kActivityKey + std::to_string(rank)).value_or("its set-up");
 }
 
-/// The ranks that were forked here.
+/// The ranks forked by this process.
 class Children {
  public:
   explicit Children(Store& store) : store_(store) {}
 
   void add(pid_t child) { children_.push_back(child); }
 
-  // Waits for all. The first that dies ends the others by the failure they all look for, and so does a signal.
+  // Waits for all. The first child that dies, or a signal, ends the others through the failure that they all poll.
   void wait(const NcclRun& run) {
     std::optional<std::chrono::steady_clock::time_point> deadline;
     while (std::any_of(children_.begin(), children_.end(), [](pid_t child) { return child != kReaped; })) {
@@ -212,10 +213,10 @@ class Children {
   std::vector<pid_t> children_;
 };
 
-// Forks all ranks: no thread and nothing of CUDA has begun yet, which would not survive it.
+// Forks all ranks before any thread or CUDA is started, because neither survives a fork.
 int fork_ranks(const NcclRun& run) {
   const int ranks = run.prepared.plan.ranks();
-  const PrivateFolder folder;  // of a run that meets on this machine only
+  const PrivateFolder folder;  // for a run on this machine only
   const std::unique_ptr<Store> store = open_file_store(folder.path());
   Children children(*store);
   const pid_t parent = getpid();
@@ -223,8 +224,7 @@ int fork_ranks(const NcclRun& run) {
     const pid_t child = fork();
     if (child == 0) be_rank(run, {rank, ranks, rank}, folder.path(), parent);
     if (child < 0) {
-      store->set_once("failure",
-                      fmt::format("no process could be started for rank {}: {}", rank, std::strerror(errno)));
+      store->set_once("failure", fmt::format("cannot start a process for rank {}: {}", rank, std::strerror(errno)));
       break;
     }
     children.add(child);
@@ -234,7 +234,7 @@ int fork_ranks(const NcclRun& run) {
   return 0;
 }
 
-// In a process of its own: CUDA does not survive a fork.
+// Runs in a separate process, because CUDA does not survive a fork.
 void check_gpus(const NcclRun& run) {
   const int shared = run.options.gpu.one_gpu;
   const int wanted = shared > 0 ? 1 : run.prepared.plan.ranks();
@@ -259,7 +259,7 @@ void check_gpus(const NcclRun& run) {
     }
     std::_Exit(exit_code);
   }
-  if (child < 0) throw EnvironmentError(fmt::format("no process could be started: {}", std::strerror(errno)));
+  if (child < 0) throw EnvironmentError(fmt::format("cannot start a process: {}", std::strerror(errno)));
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
@@ -270,7 +270,7 @@ void check_gpus(const NcclRun& run) {
 
 int launch_on_nccl(const LaunchOptions& options, const ThreadOptions& threads) {
   const std::optional<Launched> launched = launched_by([](const char* name) { return std::getenv(name); });
-  // Interactive shells of Slurm are a launched process too, alone, from which ranks can be forked as well.
+  // Interactive shells of Slurm are also a launched process, a single one, and can fork ranks as well.
   const bool alone = launched && launched->place.ranks == 1 && !launched->store && options.gpu.store.empty();
   if (launched && !alone) return run_launched(options, *launched, threads.interruption);
   NcclRun run = prepare_nccl_run(options, threads.interruption);

@@ -37,18 +37,19 @@ Ticks parse_time(const std::string& flag, const std::string& text) {
   return std::llround(*time.value * kTicksPerSecond);
 }
 
-// One time for all stages, or one a stage.
+// One time for all stages, or one per stage.
 std::vector<Ticks> parse_times(const std::string& flag, const std::string& text, std::size_t stages) {
   std::vector<Ticks> times;
   for (const std::string& part : split(text)) times.push_back(parse_time(flag, part));
   if (times.size() == 1) times.resize(stages, times.front());
   if (times.size() != stages) {
-    throw ConfigError({flag, fmt::format("{} times for {} stages", times.size(), stages), flag, "one, or one a stage"});
+    throw ConfigError(
+        {flag, fmt::format("{} times for {} stages", times.size(), stages), flag, "one, or one per stage"});
   }
   return times;
 }
 
-/// A flag that says how long actions sleep.
+/// A flag with the time that actions sleep.
 struct TimeFlag {
   const char* name;
   std::optional<std::string> Emulation::*text;
@@ -69,7 +70,7 @@ constexpr TimeFlag kTimeFlags[] = {
 
 void refuse_without_sleep(const Emulation& emulation) {
   const auto refuse = [](bool given, const char* flag) {
-    if (given) throw ConfigError({flag, "means nothing while actions compute", flag, "give --compute sleep too"});
+    if (given) throw ConfigError({flag, "has no effect while actions compute", flag, "also set --compute sleep"});
   };
   for (const TimeFlag& flag : kTimeFlags) refuse((emulation.*flag.text).has_value(), flag.name);
   refuse(emulation.slow_down != 1.0, "--slow-down");
@@ -86,7 +87,7 @@ std::vector<StageTimes> slept_times(const Emulation& emulation, const PreparedSt
   FLOPCAST_CHECK(step.times.stages.size() == stages);
   std::vector<StageTimes> times = step.times.stages;
   for (StageTimes& stage : times) {
-    stage.fused.reset();  // a pair sleeps the sum of its halves
+    stage.fused.reset();  // a pair sleeps for the sum of its halves
     stage.pair_saved = 0;
     for (Ticks* time : {&stage.forward, &stage.backward, &stage.input_gradient, &stage.weight_gradient}) {
       *time = std::llround(static_cast<double>(*time) * emulation.slow_down);
@@ -110,14 +111,14 @@ void require(bool holds, const char* field, std::string problem, std::string hel
 
 void check_model(const Job& job) {
   const Transformer& model = job.model;
-  require(!job.profile, "model", "measured layers cannot be trained", "a run needs the shapes of a transformer");
-  require(!model.latent, "model.latent_attention", "a run knows plain attention only", "leave it out");
+  require(!job.profile, "model", "measured layers cannot be trained", "specify a transformer by its shapes");
+  require(!model.latent, "model.latent_attention", "a run supports plain attention only", "leave it out");
   require(model.mtp_layers == 0, "model.mtp_layers", "a run predicts the next token only", "0");
-  require(job.training.document_length == 0, "training.document_length", "a run attends across documents", "0");
-  require(!model.attention_sinks, "model.attention_sinks", "true: a run has scores of keys only", "false");
+  require(job.training.document_length == 0, "training.document_length", "a run does not separate documents", "0");
+  require(!model.attention_sinks, "model.attention_sinks", "true: a run does not support attention sinks", "false");
 }
 
-// What selective recomputation redoes unless the job names it.
+// Modules that selective recomputation recomputes unless the job specifies them.
 RecomputeModules modules_of(const Job& job) {
   if (job.layout.recompute != Recompute::kSelective) return {};
   return job.layout.recompute_modules.value_or(bit_of(RecomputeModule::kCoreAttention));
@@ -129,12 +130,12 @@ void check_recomputation(const Job& job) {
   const bool by_operators = job.layout.recompute == Recompute::kSelective && !job.layout.recompute_modules &&
                             job.training.stack.selective_recompute == SelectiveRecompute::kOperators;
   require(!by_operators, "layout.recompute",
-          "selective keeps every second product with this stack: a run redoes whole modules only",
+          "selective keeps every second product with this stack, but a run recomputes whole modules only",
           "layout.recompute_modules: core_attn, layernorm, mlp");
-  require(
-      (modules_of(job) & ~known).none(), "layout.recompute_modules",
-      fmt::format("{}: a run knows modules of dense blocks only", fmt::join(names_in(modules_of(job) & ~known), ", ")),
-      "valid: core_attn, layernorm, mlp");
+  require((modules_of(job) & ~known).none(), "layout.recompute_modules",
+          fmt::format("{}: a run supports modules of dense blocks only",
+                      fmt::join(names_in(modules_of(job) & ~known), ", ")),
+          "valid: core_attn, layernorm, mlp");
 }
 
 Recomputation recomputation_of(const Job& job) {
@@ -151,7 +152,7 @@ Recomputation recomputation_of(const Job& job) {
   return again;
 }
 
-// Sharded data parallelism is ZeRO 3, over some replicas or all of them.
+// Sharded data parallelism is ZeRO 3 over some or all replicas.
 int zero_of(const Layout& layout) {
   constexpr int kEverything = 3;
   switch (layout.data_parallel) {
@@ -167,27 +168,29 @@ int zero_of(const Layout& layout) {
 void check_layout(const Job& job) {
   const Layout& layout = job.layout;
   require(layout.data_parallel != DataParallel::kDataParallel, "layout.data_parallel",
-          "dataparallel is one process: a run has one for each rank", "valid for a run: ddp, fsdp, hsdp, ps, byteps");
+          "dataparallel is a single process, but a run has one per rank",
+          "valid for a run: ddp, fsdp, hsdp, ps, byteps");
   if (const auto& finetune = job.training.finetune; finetune && finetune->base != BaseFormat::kBf16) {
     require(zero_of(layout) < 3, "training.finetune.base",
-            fmt::format("{}: a run keeps frozen weights in 32 bits, and would gather those", name_of(finetune->base)),
+            fmt::format("{}: a run stores frozen weights in 32 bits, and would gather them", name_of(finetune->base)),
             "bf16, or weights that are not sharded");
   }
-  require(!job.training.preference, "training.preference", "a run learns the next token", "leave it out");
+  require(!job.training.preference, "training.preference", "a run trains on the next token only", "leave it out");
   check_recomputation(job);
 }
 
 constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
 
-// Weights, gradients and two optimizer states of every rank lie in this machine's memory.
+// Weights, gradients and two optimizer states of all ranks are in this machine's memory.
 void check_memory(const Job& job, int replicas) {
   constexpr double kBytesPerParameter = 16.0;
   const double needed = static_cast<double>(count_parameters(job.model).total) * kBytesPerParameter * replicas;
   const double present = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  require(needed < present, "model",
-          fmt::format("weights, gradients and optimizer state of {} replica{} take {:.1f} GiB, this machine has {:.1f}",
-                      replicas, replicas == 1 ? "" : "s", needed / kGibibyte, present / kGibibyte),
-          "a smaller model, such as --model.layers 4 --model.hidden 64 --model.heads 4 --model.vocab 256");
+  require(
+      needed < present, "model",
+      fmt::format("weights, gradients and optimizer state of {} replica{} take {:.1f} GiB, but this machine has {:.1f}",
+                  replicas, replicas == 1 ? "" : "s", needed / kGibibyte, present / kGibibyte),
+      "a smaller model, such as --model.layers 4 --model.hidden 64 --model.heads 4 --model.vocab 256");
 }
 
 NetworkSpec network_of(const Job& job, const RunSettings& settings) {
@@ -200,17 +203,17 @@ NetworkSpec network_of(const Job& job, const RunSettings& settings) {
   return network;
 }
 
-// Groups of replicas on other nodes have their share of the spare hosts.
+// Spare hosts are divided among the groups of replicas on different nodes.
 void add_servers(const Job& job, TrainingPlan& plan) {
   const GroupPlacement replicas = RankGrid(job.layout).placement(Axis::kData, job.cluster);
   plan.served_ranks_per_node = replicas.ranks_per_node;
   const int hosts = job.layout.spare_hosts;
   if (hosts == 0 || replicas.nodes == 1) return;
   require(hosts * replicas.nodes % job.cluster.nodes == 0, "layout.spare_hosts",
-          fmt::format("{} for {} nodes are no whole hosts for replicas on {} of them", hosts, job.cluster.nodes,
-                      replicas.nodes),
+          fmt::format("{} for {} nodes is not a whole number of hosts for replicas on {} of them", hosts,
+                      job.cluster.nodes, replicas.nodes),
           fmt::format("a multiple of {}", job.cluster.nodes / std::gcd(job.cluster.nodes, replicas.nodes)));
-  // More hosts than nodes have nobody to serve faster.
+  // Hosts beyond the number of nodes would not speed up any group.
   plan.servers = std::min(hosts * replicas.nodes / job.cluster.nodes, replicas.nodes);
   if (job.layout.data_parallel == DataParallel::kPs) return;
   plan.rank_share = byteps_shares(replicas.nodes, plan.servers).gpu_node;
@@ -265,7 +268,7 @@ TrainingPlan plan_from_job(const PreparedStep& step, const RunSettings& settings
   plan.micro_batch_size = job.layout.micro_batch_size;
   if (job.training.optimizer != Optimizer::kAdam && job.training.optimizer != Optimizer::kSgd) {
     throw ConfigError({"training.optimizer",
-                       fmt::format("\"{}\" is forecast, not run", name_of(job.training.optimizer)), "",
+                       fmt::format("\"{}\" can be forecast but not run", name_of(job.training.optimizer)), "",
                        "valid for a run: adam, sgd"});
   }
   plan.optimizer.kind = job.training.optimizer;
@@ -320,18 +323,18 @@ Float8Linears float8_linears(const TrainingPlan& plan) {
 
 namespace {
 
-// Each matrix is scaled by its own largest magnitude, and nothing but products of linears has 8 bits.
+// Each matrix is scaled by its largest magnitude, and only products of linears are 8-bit.
 void check_float8(const Training& training) {
   if (training.precision != Precision::kFp8) return;
   const Fp8Recipe recipe = training.fp8_recipe.value_or(Fp8Recipe::kCurrent);
   require(recipe == Fp8Recipe::kCurrent || recipe == Fp8Recipe::kTensorwise, "training.fp8_recipe",
-          fmt::format("{} is forecast, and not done on GPUs here", name_of(recipe)),
+          fmt::format("{} can be forecast but not run on GPUs", name_of(recipe)),
           "valid for a run: current, tensorwise");
   const std::pair<const char*, bool> parts[] = {{"training.fp8_parameters", training.stack.fp8_parameters},
                                                 {"training.fp8_attention", training.stack.fp8_attention},
                                                 {"training.fp8_activations", training.stack.fp8_activations}};
   for (const auto& [key, asked] : parts) {
-    require(!asked, key, "true is forecast, and not done on GPUs here", "valid for a run: false");
+    require(!asked, key, "true can be forecast but not run on GPUs", "valid for a run: false");
   }
 }
 
@@ -387,49 +390,47 @@ void check_gpu_memory(const PreparedRun& run, int sharing, const std::string& gp
       all = need;
     }
   }
-  // Processes have a context each, threads of one process share it.
+  // Each process has a context; threads of a process share one.
   const double contexts = kContext * (run.backend_has_processes ? sharing : 1);
   if (total(all) + contexts <= bytes) return;
-  throw ConfigError(
-      {.field = "model",
-       .problem =
-           fmt::format("{} on one GPU take{} {:.1f} GiB (weights, gradients and optimizer state {:.1f}, "
-                       "activations {:.1f}, CUDA {:.1f}); {} has {:.1f}",
-                       sharing == 1 ? "the fullest rank" : fmt::format("{} ranks", sharing), sharing == 1 ? "s" : "",
-                       (total(all) + contexts) / kGibibyte, (all.state + all.copies) / kGibibyte,
-                       all.activations / kGibibyte, contexts / kGibibyte, gpu, bytes / kGibibyte),
-       .where = {},
-       .help = "fewer layers, smaller microbatches, or a schedule that holds fewer of them, such as 1f1b"});
+  throw ConfigError({.field = "model",
+                     .problem = fmt::format("{} on one GPU need{} {:.1f} GiB (weights, gradients and optimizer state "
+                                            "{:.1f}, activations {:.1f}, CUDA {:.1f}); {} has {:.1f}",
+                                            sharing == 1 ? "the fullest rank" : fmt::format("{} ranks", sharing),
+                                            sharing == 1 ? "s" : "", (total(all) + contexts) / kGibibyte,
+                                            (all.state + all.copies) / kGibibyte, all.activations / kGibibyte,
+                                            contexts / kGibibyte, gpu, bytes / kGibibyte),
+                     .where = {},
+                     .help = "fewer layers, smaller microbatches, or a schedule with fewer in flight, such as 1f1b"});
 }
 
 GemmPrecision check_for_gpus(const LaunchOptions& options, const PreparedRun& run) {
   const TrainingPlan& plan = run.plan;
   const auto refuse = [](bool asked, const char* field, const auto& what,
                          const char* help = "--backend threads or mpi") {
-    require(!asked, field, fmt::format("{} not done on GPUs", what), help);
+    require(!asked, field, fmt::format("{} not supported on GPUs", what), help);
   };
   const auto is = [](const auto& what) { return fmt::format("{} is", what); };
   refuse(plan.compression.kind != Compression::Kind::kNone, "layout.compression", is(plan.compression.text()));
   refuse(plan.offload != Offload::kNone, "layout.offload", is(name_of(plan.offload)));
-  require(plan.servers == 0, "layout.spare_hosts", "servers of their own are threads", "--backend threads, or 0");
-  refuse(plan.slices() > 1, "layout.schedule", is(plan.program.schedule + " cuts sequences into slices, which"));
+  require(plan.servers == 0, "layout.spare_hosts", "spare hosts run as threads only", "--backend threads, or 0");
+  refuse(plan.slices() > 1, "layout.schedule", is(plan.program.schedule + " splits sequences into slices, which"));
   if (!plan.sleep.empty()) {
-    throw ConfigError({"--compute", "GPUs do not sleep", "--compute", "--backend threads or mpi"});
+    throw ConfigError({"--compute", "sleep is not supported on GPUs", "--compute", "--backend threads or mpi"});
   }
   refuse(plan.network.positions == Positions::kAlibi, "model.positions", "alibi is");
   refuse(plan.tensor_parallel != TensorParallel::k1d, "layout.tensor_parallel", is(name_of(plan.tensor_parallel)),
          "1d, or --backend threads or mpi");
   refuse(plan.cp > 1, "layout.cp", is(plan.cp));
   refuse(plan.network.finetune.has_value(), "training.finetune", "frozen weights are");
-  require(!plan.network.experts, "model.experts", "tokens find their experts on the host only",
+  require(!plan.network.experts, "model.experts", "routing to experts runs on the host only",
           "--backend threads or mpi");
   const auto head_dim = static_cast<int>(plan.network.head_layout().head_dim);
   require(head_dim <= cuda::kLargestHead, "model.head_dim",
-          fmt::format("heads of {} are wider than the {} that GPUs can do", head_dim, cuda::kLargestHead),
-          "more heads");
+          fmt::format("heads of {} exceed the limit of {} on GPUs", head_dim, cuda::kLargestHead), "more heads");
   const int ranks = plan.ranks();
   if (options.gpu.one_gpu > 0 && options.gpu.one_gpu != ranks) {
-    throw ConfigError({"--one-gpu", fmt::format("{}, and the job has {} ranks", options.gpu.one_gpu, ranks),
+    throw ConfigError({"--one-gpu", fmt::format("{}, but the job has {} ranks", options.gpu.one_gpu, ranks),
                        "--one-gpu", fmt::format("{}", ranks)});
   }
   const auto precision = parse<GemmPrecision>(name_of(run.precision));

@@ -38,7 +38,7 @@ std::string utc_now() {
   return text.data();
 }
 
-// The first steps warm caches and branch predictors up: they are left out where there are others.
+// The first steps warm up caches and branch predictors: they are omitted if there are others.
 std::vector<RecordedSample> samples_of(const std::vector<RankResult>& ranks, int warmup) {
   std::map<std::pair<SpanKind, int>, std::vector<double>> seconds;  // by kind and stage
   const std::size_t first =
@@ -108,7 +108,7 @@ std::string run_file(const TrainingPlan& plan, const std::vector<RankResult>& ra
   run.samples = samples_of(ranks, run.warmup);
   run.schedule = plan.program.schedule;
   run.pipeline_ranks = plan.pipeline_ranks();
-  run.dp = plan.replicas();  // context-parallel ones too: they hold the same weights
+  run.dp = plan.replicas();  // includes context-parallel ranks, which hold the same weights
   run.tp = plan.tp;
   run.zero = plan.zero;
   run.compression = plan.compression.text();
@@ -133,7 +133,7 @@ namespace {
 
 void keep_text(const std::string& path, const std::string& text) {
   if (const auto reason = try_write_file(path, text))
-    throw EnvironmentError(fmt::format("{} cannot be written: {}", path, *reason));
+    throw EnvironmentError(fmt::format("cannot write {}: {}", path, *reason));
 }
 
 }  // namespace
@@ -145,11 +145,11 @@ bool ResultFile::replaceable() const {
 }
 
 void ResultFile::keep() {
-  constexpr int kWithoutPause = 2;  // before the first step, and behind it
+  constexpr int kWithoutPause = 2;  // before and after the first step
   constexpr int kMostOften = 20;
   const Clock::time_point start = Clock::now();
   if (!replaceable() || (kept_ >= kWithoutPause && start < next_)) return;
-  keep_text(path_, contents_("killed, or still under way"));
+  keep_text(path_, contents_("killed, or still running"));
   ++kept_;
   const Clock::time_point end = Clock::now();
   next_ = end + std::max<Clock::duration>(std::chrono::seconds(1), kMostOften * (end - start));
@@ -162,7 +162,7 @@ void ResultFile::finish(const std::string& failure) {
     return;
   }
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  if (!written) throw EnvironmentError(fmt::format("standard output cannot be written: {}", std::strerror(errno)));
+  if (!written) throw EnvironmentError(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
 }
 
 void keep_run(const LaunchOptions& options, const PreparedRun& run, RunRecord about,
@@ -207,7 +207,7 @@ double own_cpu_seconds() {
   return seconds_in(usage.ru_utime) + seconds_in(usage.ru_stime);
 }
 
-// All processors together: user, nice, system, (idle, iowait), irq, softirq, steal; see proc(5).
+// Busy time of all processors together: user, nice, system, (idle, iowait), irq, softirq, steal; see proc(5).
 double busy_seconds() {
   std::ifstream stream("/proc/stat");
   std::string name;

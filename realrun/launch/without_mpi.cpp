@@ -1,4 +1,4 @@
-// Stands in for the MPI library in programs that are built without it.
+// Replaces the MPI library in programs built without it.
 #include <optional>
 #include <string>
 #include <vector>

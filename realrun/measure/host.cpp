@@ -69,7 +69,7 @@ Measurement describe_host() {
 
 namespace {
 
-// Sense-reversing: the last to come releases the others, who look at the round they came in.
+// Sense-reversing: the last to arrive releases the others, which watch the round in which they arrived.
 class YieldingBarrier {
  public:
   explicit YieldingBarrier(int members) : members_(members) {}
@@ -119,7 +119,7 @@ class ThreadRank : public MeasuredRank {
   void send(int to, std::size_t) override {
     std::atomic<bool>& box = shared_.box(rank_, to, ranks_);
     box.store(true, std::memory_order_release);
-    // The buffer is the sender's again when the receiver has copied it.
+    // The sender may reuse the buffer once the receiver has copied it.
     while (box.load(std::memory_order_acquire)) std::this_thread::yield();
   }
 

@@ -1,4 +1,4 @@
-// flopcast-measure: times this machine, or its GPU. Started by `flopcast calibrate`; talks through the measurement
+// flopcast-measure: times this machine or its GPU. Started by `flopcast calibrate`; its results go to the measurement
 // file.
 
 #include <fmt/format.h>
@@ -19,13 +19,13 @@
 
 namespace {
 
-// The standard set of a GPU takes less than eight minutes, whatever the GPU.
+// The standard set takes less than eight minutes on any GPU.
 constexpr double kGpuSeconds = 450.0;
 
 struct Wishes {
   bool cuda = false;
   bool quick = false;
-  std::vector<int> ranks;  // empty: not told
+  std::vector<int> ranks;  // empty if not specified
   double seconds = kGpuSeconds;
   std::string file;
 };
@@ -36,7 +36,7 @@ std::vector<int> group_sizes(const std::string& text) {
   for (const std::string& part : flopcast::split(text)) {
     const std::optional<std::int64_t> size = flopcast::parse_whole(part);
     if (!size || *size < 2 || *size > kMostRanks) {
-      throw flopcast::ConfigError({"--ranks", fmt::format("\"{}\" is no list of group sizes", text), "--ranks",
+      throw flopcast::ConfigError({"--ranks", fmt::format("\"{}\" is not a list of group sizes", text), "--ranks",
                                    fmt::format("expected numbers from 2 to {}, such as 2,4", kMostRanks)});
     }
     sizes.push_back(static_cast<int>(*size));
@@ -48,22 +48,22 @@ double whole_seconds(const std::string& text) {
   constexpr int kLongest = 99'999;
   if (const std::optional<int> seconds = flopcast::parse_digits(text, 1, kLongest)) return *seconds;
   throw flopcast::ConfigError(
-      {"--seconds", fmt::format("\"{}\" is no number of seconds", text), "--seconds", "expected 1 to 99999"});
+      {"--seconds", fmt::format("\"{}\" is not a number of seconds", text), "--seconds", "expected 1 to 99999"});
 }
 
-// Nothing when help was asked for and shown.
+// Empty if help was requested and shown.
 std::optional<Wishes> wishes_of(const std::vector<std::string>& arguments) {
   Wishes wishes;
   std::optional<std::string> file;
   std::optional<std::string> ranks;
   std::optional<std::string> seconds;
   flopcast::CommandLine command_line(flopcast::standard_streams(), "", "flopcast-measure -o FILE [options]",
-                                     "Times this machine, or its GPU, for `flopcast calibrate`, which starts it.", {});
-  command_line.add_option("-o", file, "FILE", "the measurement file; what it holds already is not measured again");
-  command_line.add_flag("--cuda", wishes.cuda, "the GPU, and messages between GPUs");
+                                     "Times this machine or its GPU; started by `flopcast calibrate`.", {});
+  command_line.add_option("-o", file, "FILE", "the measurement file; samples that it contains are not measured again");
+  command_line.add_flag("--cuda", wishes.cuda, "measure the GPU, and messages between GPUs");
   command_line.add_flag("--quick", wishes.quick, "fewer samples");
   command_line.add_option("--ranks", ranks, "N,N", "sizes of the groups whose messages are timed");
-  command_line.add_option("--seconds", seconds, "N", "with --cuda: after which no further sample begins (450)");
+  command_line.add_option("--seconds", seconds, "N", "with --cuda: budget, after which no sample begins (450)");
   if (!command_line.parse(arguments)) return std::nullopt;
   if (!file) throw flopcast::ConfigError({"-o", "is required", "", "give the measurement file"});
   wishes.file = *file;
@@ -87,10 +87,10 @@ void measure_host(const Wishes& wishes) {
 void check_groups(const std::vector<int>& ranks, int gpus) {
   for (const int size : ranks) {
     if (size <= gpus) continue;
-    throw flopcast::ConfigError(
-        {"--ranks",
-         fmt::format("a group of {} was asked for, and this node shows {} GPU{}", size, gpus, gpus == 1 ? "" : "s"),
-         "--ranks", "ask for no more; CUDA_VISIBLE_DEVICES may hide GPUs"});
+    throw flopcast::ConfigError({"--ranks",
+                                 fmt::format("a group of {} was requested, but this node has {} visible GPU{}", size,
+                                             gpus, gpus == 1 ? "" : "s"),
+                                 "--ranks", "use smaller groups; CUDA_VISIBLE_DEVICES may hide GPUs"});
   }
 }
 
@@ -111,10 +111,10 @@ void measure_cuda(const Wishes& wishes) {
                                       line.show(done, all, next.text());
                                     });
   }
-  if (!facts.no_messages.empty()) say("note: messages between GPUs are left out: " + facts.no_messages);
+  if (!facts.no_messages.empty()) say("note: messages between GPUs were not measured: " + facts.no_messages);
   for (const std::string& refusal : outcome.refused) say("note: not measured: " + refusal);
   if (outcome.no_time.empty()) return;
-  say(fmt::format("note: after {:.0f} s left out: {}; the same call again measures them", wishes.seconds,
+  say(fmt::format("note: not measured within {:.0f} s: {}; run the same command again to measure them", wishes.seconds,
                   fmt::join(outcome.no_time, ", ")));
 }
 
@@ -123,8 +123,8 @@ void measure_cuda(const Wishes& wishes) {
 #ifndef FLOPCAST_HAS_CUDA
 std::unique_ptr<flopcast::MeasuredGpu> flopcast::open_measured_gpu() {
   throw EnvironmentError(
-      "flopcast-measure was built without CUDA: configure with -DFLOPCAST_WITH_CUDA=ON where nvcc is (CUDA 12.5 or "
-      "later) and build");
+      "flopcast-measure was built without CUDA: configure with -DFLOPCAST_WITH_CUDA=ON where nvcc is installed (CUDA "
+      "12.5 or later), and build");
 }
 #endif
 

@@ -37,12 +37,12 @@ Work copy_work(double bytes) {
   const std::size_t size = static_cast<std::size_t>(bytes / 2.0);
   return [from = std::vector<char>(size, 1), to = std::vector<char>(size, 0)]() mutable {
     std::memcpy(to.data(), from.data(), to.size());
-    // The copy must happen although nobody looks at it.
+    // Keeps the compiler from removing the unused copy.
     asm volatile("" : : "r"(to.data()) : "memory");
   };
 }
 
-// Weights, gradient and moments are read, weights and moments written.
+// Reads weights, gradient and moments; writes weights and moments.
 Work adam_work(double bytes) {
   const realrun::UpdateRule rule;
   const auto moved = static_cast<std::size_t>(3 + 2 * rule.states()) * sizeof(float);
@@ -52,7 +52,7 @@ Work adam_work(double bytes) {
     std::memcpy(buffer.address(), values.data(), buffer.bytes());
     return buffer;
   };
-  // allocate_host's zeros are no memory until they are written: the second moment is, by the rounds of warm-up.
+  // Zeros from allocate_host use no memory until they are written: the warm-up writes the second moment.
   const realrun::Buffer weights = filled();
   const std::vector<realrun::Buffer> moments = {filled(), realrun::allocate_host(weights.bytes())};
   return [rule, weights, gradients = filled(), moments] {

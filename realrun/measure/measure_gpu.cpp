@@ -21,8 +21,7 @@ constexpr double kKibibyte = 1024.0;
 constexpr double kMebibyte = kKibibyte * kKibibyte;
 constexpr double kGib = kMebibyte * kKibibyte;
 constexpr int kFirstWithFp8 = 89;
-// A multiple of what a row takes in every kernel that memory bounds: two to seven tensors, 1024 to 8192 columns, 32
-// bits.
+// A multiple of the row size of every memory-bound kernel: two to seven tensors, 1024 to 8192 columns, 32 bits.
 constexpr double kWholeRows = 420.0 * 16384.0;
 
 using Keys = std::vector<SampleKey>;
@@ -53,14 +52,14 @@ void add_sizes(Keys& keys, SampleKind kind, const std::string& op, const std::ve
   for (const double bytes : sizes) keys.push_back(moved(kind, op, bytes));
 }
 
-// Products of transformer layers, and squares that show launch and rate.
+// Products of transformer layers, and squares that show launch time and rate.
 Shapes training_shapes() {
   return {{256, 256, 256},    {1024, 1024, 1024},  {2048, 2048, 2048},  {4096, 4096, 4096},
           {8192, 8192, 8192}, {4096, 12288, 4096}, {4096, 4096, 16384}, {8192, 4096, 1024},
           {2048, 8192, 2048}, {1024, 4096, 4096},  {128, 4096, 4096},   {16384, 2048, 512}};
 }
 
-// Skinny, odd and huge ones; grids of 128 x 256 tiles that are one wave of the multiprocessors, and one row more.
+// Skinny, odd and huge shapes; grids of 128 x 256 tiles that fill the multiprocessors exactly once, and one row more.
 Shapes edge_shapes(int multiprocessors) {
   constexpr int kTileRows = 128;
   constexpr int kColumns = 512;  // two tiles
@@ -73,13 +72,13 @@ Shapes edge_shapes(int multiprocessors) {
       {16384, 4096, 16384}, {16384, 16384, 16384}, {2 * wave, kColumns, 1024}, {2 * wave + kTileRows, kColumns, 1024}};
 }
 
-// Input and weight gradients of linears with the activations' rows first.
+// Input and weight gradients of linears with the rows of activations first.
 Shapes layout_shapes() {
   return {{4096, 4096, 4096}, {8192, 8192, 2048}, {2048, 8192, 2048},  {4096, 4096, 12288},
           {1024, 1024, 8192}, {512, 2048, 4096},  {4096, 1024, 16384}, {256, 4096, 1024}};
 }
 
-// Enough for a fit of each further precision.
+// Enough shapes to fit each further precision.
 Shapes precision_shapes() {
   return {{512, 512, 512},     {1024, 1024, 1024},  {2048, 2048, 2048}, {4096, 4096, 4096}, {8192, 8192, 8192},
           {4096, 12288, 4096}, {4096, 4096, 16384}, {256, 4096, 4096},  {2048, 8192, 512}};
@@ -119,7 +118,7 @@ Keys messages(const GpuSet& set, const GpuFacts& facts) {
          {SampleKind::kPointToPoint, sample_of(CollectiveKind::kAllReduce), sample_of(CollectiveKind::kAllGather),
           sample_of(CollectiveKind::kReduceScatter), sample_of(CollectiveKind::kAllToAll)}) {
       const bool pair = kind == SampleKind::kPointToPoint;
-      if (pair && ranks != groups.front()) continue;  // of two ranks, whatever the groups
+      if (pair && ranks != groups.front()) continue;  // two ranks, whatever the groups
       for (const double bytes : all) {
         SampleKey key = moved(kind, {}, bytes);
         key.ranks = pair ? 2 : ranks;
@@ -138,8 +137,8 @@ Keys layouts(const GpuSet& set, const GpuFacts& facts) {
   return keys;
 }
 
-// Each alone and beside the other, for every number of channels. Where there are several GPUs, an all-reduce of them
-// too.
+// Each alone and overlapped with the other, for every number of channels. With several GPUs, also an all-reduce between
+// them.
 Keys overlaps(const GpuSet& set, const GpuFacts& facts) {
   constexpr double kCopied = 256 * kMebibyte;
   const Shapes shapes = set.quick ? Shapes{{4096, 4096, 4096}} : Shapes{{4096, 4096, 4096}, {8192, 8192, 8192}};
@@ -211,7 +210,7 @@ double buffer_bytes(const SampleKey& key) {
     const double m = key.shape->m;
     const double n = key.shape->n;
     const double k = key.shape->k;
-    constexpr double kWidest = 4.0;  // of the result
+    constexpr double kWidest = 4.0;  // result element
     return element_bytes(key.dtype) * (m * k + k * n) + kWidest * m * n;
   }
   if (key.attention) {
@@ -245,7 +244,7 @@ namespace {
 constexpr int kMostTimes = 100;
 constexpr int kMostNeighbours = 4096;
 
-// Long enough that events, and the begin and end of what runs beside it, weigh nothing.
+// Long enough that the resolution of events, and the start and end of concurrent work, are negligible.
 double batch_seconds(const SampleKey& key) {
   return key.beside ? 2e-3 : 2e-4;
 }
@@ -256,7 +255,7 @@ int times_of(const SampleKey& key, double single) {
   return static_cast<int>(std::clamp(wanted, 1.0, static_cast<double>(kMostTimes)));
 }
 
-/// A work with as many neighbours as outlast its batch.
+/// A work with enough neighbours to outlast its batch.
 class Batch {
  public:
   Batch(const SampleKey& key, QueuedWork& work) : of_host_(key.kind == SampleKind::kHostDispatch), work_(work) {
@@ -269,13 +268,13 @@ class Batch {
     while (true) {
       const QueuedTime time = work_.run(times_, neighbours_);
       if (!time.host_ahead && !of_host_) {
-        if (times_ == 1) throw EnvironmentError("the host takes longer to queue it than the GPU to do it");
+        if (times_ == 1) throw EnvironmentError("the host takes longer to queue it than the GPU to run it");
         times_ = (times_ + 1) / 2;
         continue;
       }
       if (time.covered) return (of_host_ ? time.host_s : time.device_s) / times_;
       if (neighbours_ >= kMostNeighbours) {
-        throw EnvironmentError("what runs beside it ends first, however often it is queued");
+        throw EnvironmentError("the concurrent work ends first, even if queued repeatedly");
       }
       neighbours_ *= 2;
     }
@@ -288,17 +287,17 @@ class Batch {
   int neighbours_ = 1;
 };
 
-// "gemm bf16 (dgrad) beside channel_copy": samples that are named together.
+// "gemm bf16 (dgrad) overlapped with channel_copy": name shared by a group of samples.
 std::string group_of(const SampleKey& key) {
   std::string words(name_of(key.kind));
   if (!key.op.empty()) words += fmt::format(" ({})", key.op);
   if (!key.dtype.empty()) words += " " + key.dtype;
   if (key.ranks > 1) words += fmt::format(", {} ranks", key.ranks);
-  if (key.beside) words += fmt::format(" beside {}", name_of(*key.beside));
+  if (key.beside) words += fmt::format(" overlapped with {}", name_of(*key.beside));
   return words;
 }
 
-/// "12 of gemm fp8 (dgrad)", in the order of the first of each.
+/// "12 of gemm fp8 (dgrad)", ordered by first occurrence.
 class CountedPhrases {
  public:
   void add(const std::string& phrase) {
@@ -327,7 +326,7 @@ class Calibrator {
       file_.begin_anew();
     }
     measure_missing();
-    // Nothing but what was refused before: the run before had finished too.
+    // Only samples refused earlier are missing: the previous run had also finished.
     if (outcome_.measured == 0 && outcome_.no_time.empty() && !file_.measurement().samples.empty()) {
       file_.begin_anew();
       outcome_ = {};
@@ -364,8 +363,8 @@ class Calibrator {
     outcome_.refused = refusals.phrases();
   }
 
-  // Absent, with the reason in `prepared`, where the GPU cannot. One that does not work any more says so when the next
-  // sample is prepared.
+  // Absent if the GPU cannot run it, with the reason in `prepared`. A GPU that no longer works is reported when the
+  // next sample is prepared.
   std::optional<Sample> measure(const SampleKey& key, PreparedWork& prepared) const {
     if (prepared.work == nullptr) return std::nullopt;
     try {
@@ -377,7 +376,7 @@ class Calibrator {
     }
   }
 
-  // An idle GPU runs at a fraction of its clock, and takes a while to leave that.
+  // An idle GPU runs at a fraction of its clock rate, and takes time to ramp up.
   void warm_up() {
     if (warm_) return;
     warm_ = true;
@@ -410,7 +409,7 @@ Sample measure_work(const SampleKey& key, bool quick, const std::function<double
   const int fewest = quick ? 5 : 11;
   const int most = quick ? 15 : 50;
   const double enough = quick ? 0.02 : 0.1;
-  constexpr double kLong = 1.0;  // a message of a gigabyte between slow links
+  constexpr double kLong = 1.0;  // a message of a gigabyte over slow links
   constexpr int kFewestOfAll = 3;
   Sample sample;
   sample.key = key;

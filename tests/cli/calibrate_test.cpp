@@ -216,7 +216,7 @@ TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
   EXPECT_NE(complaint({"calibrate"}).find("--cpu; --cuda; --nccl-tests"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--cuda", "--cpu"}).find("given beside --cpu"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--cpu", "--seconds", "5"}).find("valid with: --cuda"), std::string::npos);
-  EXPECT_NE(complaint({"calibrate", "--cuda", "--seconds", "soon"}).find("no number of seconds"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--cuda", "--seconds", "soon"}).find("number of seconds"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--cpu", "--from", "x"}).find("given beside --cpu"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--report", "x", "--quick"}).find("valid with: --cpu"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--report", path("missing")}).find("no such file"), std::string::npos);

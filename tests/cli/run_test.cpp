@@ -459,7 +459,7 @@ TEST_F(Run, MistakesAreNamed) {
   EXPECT_NE(complaint({"--times", "guess"}, 2).find("valid: calibration, job"), std::string::npos);
   EXPECT_NE(complaint({"--repetitions", "3"}, 2).find("given beside --repetitions"), std::string::npos);
   EXPECT_NE(complaint({"--warmup", "3"}, 2).find("leave none that counts"), std::string::npos);
-  EXPECT_NE(complaint({"--forward", "5ms"}, 2).find("give --compute sleep too"), std::string::npos);
+  EXPECT_NE(complaint({"--forward", "5ms"}, 2).find("also set --compute sleep"), std::string::npos);
   EXPECT_NE(complaint({"--compute", "sleep", "--forward", "5"}, 2).find("has no unit"), std::string::npos);
   EXPECT_NE(complaint({"--compute", "sleep", "--pp", "2", "--forward", "5ms,6ms,7ms"}, 2).find("3 times for 2 stages"),
             std::string::npos);
@@ -471,8 +471,8 @@ TEST_F(Run, MistakesAreNamed) {
   EXPECT_NE(complaint({"--one-gpu", "2"}, 2).find("--backend nccl only"), std::string::npos);
   EXPECT_NE(complaint({"--backend", "virtual-gpus", "--partition", "half"}, 2).find("green, streams"),
             std::string::npos);
-  EXPECT_NE(complaint({"--backend", "nccl", "--one-gpu", "7"}, 2).find("7, and the job has"), std::string::npos);
-  EXPECT_NE(complaint({"--backend", "nccl", "--compute", "sleep"}, 2).find("GPUs do not sleep"), std::string::npos);
+  EXPECT_NE(complaint({"--backend", "nccl", "--one-gpu", "7"}, 2).find("7, but the job has"), std::string::npos);
+  EXPECT_NE(complaint({"--backend", "nccl", "--compute", "sleep"}, 2).find("sleep is not supported on GPUs"), std::string::npos);
   const CommandResult huge = start_flopcast({"run", "--model", "gpt3-175b", "--cluster", "dgx-a100-80g", "--gbs", "8"});
   EXPECT_EQ(huge.exit_code, 2);
   EXPECT_NE(huge.standard_error.find("this machine has"), std::string::npos) << huge.standard_error;

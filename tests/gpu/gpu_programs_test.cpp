@@ -250,7 +250,7 @@ TEST(GpuPrograms, ProcessesOfALauncherTellOnce) {
   EXPECT_EQ(lines_with(no_gpu.standard_error, "error: "), 1) << no_gpu.standard_error;
   const CommandResult bad_job = all("c --pp 1 --cluster.nodes 1");
   EXPECT_EQ(bad_job.exit_code, kBadUsage) << bad_job.standard_error;
-  EXPECT_EQ(lines_with(bad_job.standard_error, "2 processes were started, and the job has 1 ranks"), 1)
+  EXPECT_EQ(lines_with(bad_job.standard_error, "2 processes were started, but the job has 1 ranks"), 1)
       << bad_job.standard_error;
 }
 
@@ -266,7 +266,7 @@ TEST(GpuPrograms, WhatGpusCannotDoIsRefusedFirst) {
   const CommandResult result =
       run({"--backend", "virtual-gpus", "--layout.compression", "8bit", "--layout.dp", "2", "--layout.pp", "1"});
   EXPECT_EQ(result.exit_code, kBadUsage) << result.standard_error;
-  EXPECT_NE(result.standard_error.find("layout.compression: 8bit is not done on GPUs"), std::string::npos)
+  EXPECT_NE(result.standard_error.find("layout.compression: 8bit is not supported on GPUs"), std::string::npos)
       << result.standard_error;
   const CommandResult recipe = run({"--backend", "virtual-gpus", "--training.precision", "fp8", "--training.fp8_recipe",
                                     "delayed", "--cluster.device", "h200"});

@@ -33,7 +33,7 @@ def suffer(kind):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(1000)
     if kind == "memory":
-        sys.exit("error: the GPU has no 512 MiB left; fewer layers, smaller microbatches or more ranks take less")
+        sys.exit("error: the GPU has less than 512 MiB free; use fewer layers, smaller microbatches or more ranks")
     if kind == "abort":
         os.kill(os.getpid(), signal.SIGABRT)
     if kind == "slow":
@@ -64,7 +64,7 @@ else:
     with open(os.environ.get("CALLS", "/dev/null"), "a") as calls:
         print(place.stem, after("--partition"), os.environ.get("NCCL_DEBUG", ""), file=calls)
     document = {"samples": [{"dtype": "bf16"}],
-                "run": {"complete": False, "failure": "killed, or still under way", "steps": [], "conditions": ""}}
+                "run": {"complete": False, "failure": "killed, or still running", "steps": [], "conditions": ""}}
     place.write_text(json.dumps(document))
     kind = faults.get(f"{place.stem}:{after('--partition')}", faults.get(place.stem))
     if kind == "watchdog":
@@ -128,7 +128,7 @@ class Faults(unittest.TestCase):
         self.assertRegex(told["4-zb-h1"]["why"], r"^after \d+ s in an unknown action$")
         self.assertEqual(told["4-bfs"]["status"], "hung")
         self.assertRegex(told["4-bfs"]["why"], r"^after \d+ s in 2F0$")
-        self.assertIn("no 512 MiB left", told["4-interleaved"]["why"])
+        self.assertIn("less than 512 MiB free", told["4-interleaved"]["why"])
         self.assertEqual(told["4-gpipe"]["why"], "ended by signal 6")
         page = (self.call.out / "README.md").read_text()
         self.assertRegex(page, r"\| 4-zb-h1 .*\| hung after \d+ s in an unknown action \|")

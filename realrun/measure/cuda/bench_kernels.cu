@@ -18,7 +18,7 @@ __device__ std::uint64_t mixed(std::uint64_t value) {
   return value;
 }
 
-/// The bits of one number format between 1/16 and 1: exponents of four octaves, any mantissa.
+/// Bit patterns of one number format between 1/16 and 1: exponents of four octaves, any mantissa.
 struct Format {
   std::uint32_t least;  ///< of 1/16
   std::uint32_t range;  ///< up to 1, a power of two
@@ -30,7 +30,7 @@ __device__ std::uint32_t word_of(std::uint64_t random, const Format& format, boo
   for (unsigned place = 0; place < 32; place += format.bits) {
     const auto part = static_cast<std::uint32_t>(random >> place);
     std::uint32_t number = format.least + (part & (format.range - 1U));
-    // By a bit that the number has not used.
+    // Uses a bit that the number does not depend on.
     const std::uint64_t sign = (random >> (format.bits == 32 ? 63U : place + format.bits - 1U)) & 1U;
     if (sign != 0 && !positive) number |= 1U << (format.bits - 1U);
     word |= number << place;

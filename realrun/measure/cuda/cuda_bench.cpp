@@ -24,7 +24,7 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-// What a calibration says of a machine without a GPU is one line; what helps a run does not help here.
+// A machine without a GPU is reported in one line, because the help for a run does not apply to a calibration.
 GpuInfo open_first_gpu() {
   try {
     return open_gpu(0);
@@ -39,21 +39,21 @@ int attribute(cudaDeviceAttr which) {
   return value;
 }
 
-// A call of CUDA or NCCL that takes longer never returns: loading libraries, making communicators and the longest
+// A call of CUDA or NCCL that takes longer never returns: loading libraries, creating communicators and the longest
 // messages take less.
 constexpr std::chrono::seconds kLongestCall{20};
 
-// No destructor may run: whatever is stuck would hold it up. Every sample is in its file by now.
+// No destructor may run: it would wait for whatever is stuck. Every sample has been written to its file by now.
 [[noreturn]] void leave(const std::string& what) {
-  std::fputs(fmt::format("\nerror: {}: the GPU does not come back, {} s are over; what was measured before is kept\n",
-                         what, kLongestCall.count())
+  std::fputs(fmt::format("\nerror: {}: the GPU does not respond after {} s; earlier measurements are kept\n", what,
+                         kLongestCall.count())
                  .c_str(),
              stderr);
   constexpr int kEnvironmentFailed = 4;
   std::_Exit(kEnvironmentFailed);
 }
 
-/// Ends the process when it lives for too long.
+/// Ends the process if it exists for too long.
 class Guard {
  public:
   explicit Guard(const std::string& what) : watchdog_(kLongestCall, [what] { leave(what); }) {}
@@ -117,8 +117,8 @@ class CudaBench : public MeasuredGpu {
   }
 
  private:
-  // The sample before may have failed anywhere. Of a GPU that works on; one that does not is no place for further
-  // samples.
+  // The previous sample may have failed at any point. Continues if the GPU works; otherwise further samples are
+  // impossible.
   static void settle(const std::string& when) {
     static_cast<void>(cudaGetLastError());
     check(cudaSetDevice(0), "cudaSetDevice");
@@ -156,10 +156,10 @@ class CudaBench : public MeasuredGpu {
       if (reduces) neighbour.ranks = facts_.gpus;
       return neighbour;
     }
-    throw EnvironmentError(fmt::format("nothing is measured beside {}", name_of(neighbour.kind)));
+    throw EnvironmentError(fmt::format("cannot measure an overlap with {}", name_of(neighbour.kind)));
   }
 
-  // Once, so that no allocation waits for the GPU in between; enough stays free for libraries and messages.
+  // Allocates once, so that no later allocation waits for the GPU; leaves enough for libraries and messages.
   void take_memory() {
     std::size_t available = 0;
     std::size_t all = 0;
@@ -196,7 +196,7 @@ class CudaBench : public MeasuredGpu {
 
   void describe_node(int gpus) {
     if (gpus < 2) {
-      facts_.no_messages = "this node shows one GPU";
+      facts_.no_messages = "only one GPU is visible on this node";
       return;
     }
     try {

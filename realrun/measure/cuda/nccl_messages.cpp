@@ -19,7 +19,7 @@ void use(int gpu) {
   check(cudaSetDevice(gpu), "cudaSetDevice");
 }
 
-/// In the current GPU's memory, filled with random numbers.
+/// Allocates memory of the current GPU and fills it with random numbers.
 Buffer random_buffer(std::size_t bytes, cudaStream_t stream) {
   void* address = nullptr;
   check(cudaMalloc(&address, bytes), "cudaMalloc");
@@ -46,7 +46,7 @@ Sizes sizes_of(const SampleKey& key) {
   return {all, all};
 }
 
-/// What is called while it lives runs as one operation, and is closed whatever happens.
+/// Calls during its lifetime run as one operation, which is closed in any case.
 class NcclGroup {
  public:
   explicit NcclGroup(NcclApi& nccl) : nccl_(nccl) { nccl_.begin_group(); }
@@ -56,7 +56,7 @@ class NcclGroup {
     if (!open_) return;
     try {
       nccl_.end_group();
-    } catch (const EnvironmentError&) {  // NOLINT(bugprone-empty-catch): the error before is on its way
+    } catch (const EnvironmentError&) {  // NOLINT(bugprone-empty-catch): an earlier error is being thrown
     }
   }
   void end() {
@@ -171,12 +171,12 @@ NcclMessages::~NcclMessages() {
 QueuedWorkload NcclMessages::make(const SampleKey& key) {
   const bool pair = key.kind == SampleKind::kPointToPoint;
   if (!pair && (!collective_of(key.kind) || key.kind == sample_of(CollectiveKind::kBroadcast))) {
-    throw EnvironmentError("is no message that is measured");
+    throw EnvironmentError("cannot be measured as a message");
   }
   throw_if_failed();
   const std::vector<Member>& members = group_of(key.ranks, key.channels);
   const auto ends = std::make_shared<Ends>(*this, key, members);
-  // Of a message one way only the sender's end could be timed, and the next would begin before this one has come: a
+  // For a one-way message only the sender's end could be timed, and the next would begin before this one arrives: a
   // round trip is timed and halved.
   constexpr double kOneWay = 0.5;
   return {members.front().stream, [ends](int /*round*/) { ends->queue(); },
@@ -213,7 +213,7 @@ const std::vector<NcclMessages::Member>& NcclMessages::group_of(int ranks, int c
   return groups_.emplace(name, std::move(members)).first->second;
 }
 
-// In one group, by one thread: NCCL ends the others' joining where one of them fails.
+// Joins in one NCCL group from one thread: if one member fails, NCCL also ends the other joins.
 void NcclMessages::join(std::vector<Member>& members, int channels) {
   const NcclId id = nccl_->new_id();
   NcclGroup group(*nccl_);
@@ -227,7 +227,7 @@ void NcclMessages::join(std::vector<Member>& members, int channels) {
 
 void NcclMessages::watch(const std::vector<Member>& members, bool late) {
   throw_if_failed();
-  std::string reason = late ? "a message between the GPUs does not end" : "";
+  std::string reason = late ? "a message between the GPUs has not completed" : "";
   for (const Member& member : members) {
     const std::string error = nccl_->error_of(member.communicator);
     if (!error.empty()) reason = "NCCL: " + error;
@@ -238,7 +238,7 @@ void NcclMessages::watch(const std::vector<Member>& members, bool late) {
 }
 
 void NcclMessages::throw_if_failed() const {
-  if (!failure_.empty()) throw EnvironmentError("messages are given up since one failed: " + failure_);
+  if (!failure_.empty()) throw EnvironmentError("no further messages after one failed: " + failure_);
 }
 
 void NcclMessages::give_up(const std::string& reason) {
@@ -251,7 +251,8 @@ void NcclMessages::give_up(const std::string& reason) {
   abort(all);
 }
 
-// All at once: an abort may wait until nothing runs on its GPU, and the others' messages run until they are aborted.
+// All concurrently: an abort may wait until its GPU is idle, and the other members' messages run until they are
+// aborted.
 void NcclMessages::abort(const std::vector<Member*>& members) {
   std::vector<std::thread> threads;
   for (Member* member : members) {

@@ -20,7 +20,7 @@ namespace flopcast::realrun::cuda {
 
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // cuBLASLt's fastest kernels ask for it
+constexpr std::size_t kAlignment = 256;  // cuBLASLt's fastest kernels require it
 
 }  // namespace
 
@@ -34,7 +34,7 @@ Rotation::Rotation(const Lane& lane, std::size_t cache_bytes, const std::vector<
   FLOPCAST_CHECK(stride_ > 0);
   if (stride_ > lane.bytes) {
     throw EnvironmentError(
-        fmt::format("needs {} MiB of the GPU's memory, of which {} are free", stride_ >> 20U, lane.bytes >> 20U));
+        fmt::format("needs {} MiB of GPU memory, but only {} are free", stride_ >> 20U, lane.bytes >> 20U));
   }
   const std::size_t wanted = 2 * cache_bytes / stride_ + 2;
   slots_ = std::min(wanted, lane.bytes / stride_);
@@ -51,9 +51,9 @@ struct Workplace {
 
 constexpr std::size_t kHidden = 4096;      // columns of norms
 constexpr std::size_t kVocabulary = 8192;  // columns of the loss
-constexpr std::size_t kWidth = 1024;       // of the embedding
+constexpr std::size_t kWidth = 1024;       // columns of the embedding
 
-/// Rows that a kernel with `tensors` elements of 32 bits to read or write for each column has, to move `bytes`.
+/// Size of a kernel that reads or writes `tensors` 32-bit elements per column and moves `bytes` in total.
 Extent extent_for(double bytes, std::size_t tensors, std::size_t columns) {
   const std::size_t row = tensors * sizeof(float) * columns;
   return {std::max<std::size_t>(1, static_cast<std::size_t>(bytes) / row), columns};
@@ -63,7 +63,7 @@ std::size_t bytes_of(const Extent& extent) {
   return extent.size() * sizeof(float);
 }
 
-/// Numbers in the GPU's memory that all repetitions read.
+/// Numbers in GPU memory that all repetitions read.
 std::shared_ptr<const int> on_device(const std::vector<int>& values, cudaStream_t stream) {
   const std::size_t bytes = values.size() * sizeof(int);
   void* address = nullptr;
@@ -74,7 +74,7 @@ std::shared_ptr<const int> on_device(const std::vector<int>& values, cudaStream_
   return numbers;
 }
 
-/// Every number below `count` once, in no order.
+/// All numbers below `count` in random order.
 std::vector<int> shuffled(std::size_t count) {
   std::vector<int> numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -89,7 +89,7 @@ Factors factors_of(const std::string& dtype) {
   return Factors::kFloat32;
 }
 
-// y = x Wᵀ with W as frameworks store it; dx = dy W; dW += dyᵀ x in 32 bits. Factors of 8 bits multiply in one layout.
+// y = x Wᵀ with W as frameworks store it; dx = dy W; dW += dyᵀ x in 32 bits. 8-bit products support one layout only.
 QueueOnce product_work(const SampleKey& key, const Workplace& place) {
   const bool of_weights = key.op == "wgrad";
   Product product;
@@ -155,7 +155,7 @@ QueueOnce optimizer_work(const SampleKey& key, const Workplace& place) {
   const auto moved = static_cast<std::size_t>(3 + 2 * rule.states()) * sizeof(float);
   const std::size_t count = std::max<std::size_t>(1, static_cast<std::size_t>(*key.bytes) / moved);
   const std::size_t all = count * sizeof(float);
-  // Adam takes roots.
+  // Adam takes square roots.
   const Rotation buffers(place.lane, place.cache_bytes, {all, all, all, all, is_adam ? all : 0}, Factors::kFloat32,
                          true);
   return [=, stream = place.lane.stream](int round) {
@@ -167,7 +167,7 @@ QueueOnce optimizer_work(const SampleKey& key, const Workplace& place) {
   };
 }
 
-// Every row of the table once, in no order.
+// All rows of the table once, in random order.
 QueueOnce embedding_work(const SampleKey& key, const Workplace& place) {
   const bool forward = key.op == "forward";
   FLOPCAST_CHECK(forward || key.op == "backward");
@@ -214,7 +214,7 @@ QueueOnce attention_work(const SampleKey& key, const Workplace& place) {
   const std::size_t heads = rows * static_cast<std::size_t>(shape.heads) * sizeof(float);
   const std::size_t tensor = heads * static_cast<std::size_t>(shape.head_dim);
   const bool forward = key.kind == SampleKind::kAttentionForward;
-  const std::size_t back = forward ? 0 : 1;  // what only the backward pass has
+  const std::size_t back = forward ? 0 : 1;  // buffers of the backward pass only
   const Rotation buffers(place.lane, place.cache_bytes,
                          {3 * tensor, tensor, heads, back * tensor, back * heads, back * 3 * tensor});
   auto run_forward = [=, stream = place.lane.stream](int round) {
@@ -222,7 +222,7 @@ QueueOnce attention_work(const SampleKey& key, const Workplace& place) {
     attention(qkv, output, logsumexp, size, stream);
   };
   if (forward) return run_forward;
-  // The backward pass takes what the forward pass has left.
+  // The backward pass needs the results of a forward pass.
   for (std::size_t slot = 0; slot < buffers.slots(); ++slot) run_forward(static_cast<int>(slot));
   return [=, stream = place.lane.stream](int round) {
     const auto [qkv, output, logsumexp, dy, projection, dqkv] = buffers.of<6>(round);
@@ -291,7 +291,7 @@ QueueOnce make_work(const SampleKey& key, const Lane& lane, std::size_t cache_by
     default:
       break;
   }
-  throw EnvironmentError("is no kernel of one GPU");
+  throw EnvironmentError("cannot be measured on one GPU");
 }
 
 TimedEvent::TimedEvent() {
@@ -322,7 +322,8 @@ QueuedTime TimedWork::run(int times, int neighbours) {
   }
 }
 
-// The other stream is held, and this one until that hold ends; then the neighbour has a moment to take its place.
+// Holds the neighbour's stream, and this one until that hold ends; the neighbour then gets a head start to occupy the
+// GPU.
 void TimedWork::begin_neighbours(int neighbours) {
   constexpr std::int64_t kHeadStart = 30'000;
   hold_.begin(neighbour_.stream);
@@ -333,7 +334,7 @@ void TimedWork::begin_neighbours(int neighbours) {
   check(spin(kHeadStart, work_.stream), "spin");
 }
 
-// Not by cudaEventSynchronize, which has no limit: a message whose other end never comes would never end.
+// Does not use cudaEventSynchronize, which has no time limit: a message whose other end never arrives would never end.
 void TimedWork::await(const TimedEvent& event) const {
   static const Clock clock = machine_clock();
   constexpr double kBetweenLooks = 1e-2;
@@ -347,7 +348,7 @@ void TimedWork::await(const TimedEvent& event) const {
     for (const QueuedWorkload* watched : {&work_, &neighbour_}) {
       if (watched->watch) watched->watch(late);
     }
-    if (late) throw EnvironmentError(fmt::format("the GPU is not through with it after {:.3g} s", patience_s_));
+    if (late) throw EnvironmentError(fmt::format("not finished on the GPU after {:.3g} s", patience_s_));
   }
 }
 
@@ -365,7 +366,7 @@ QueuedTime TimedWork::attempt(int times, int neighbours) {
   for (int count = 0; count < times; ++count) work_.queue(round_++);
   result.host_s = clock.wall() - begin;
   end_.record(work_.stream);
-  // The first time libraries load and choose kernels, which says nothing about the next.
+  // In the first run libraries load and select kernels, so the host's lead is not representative.
   result.host_ahead = first || !start_.reached();
   await(end_);
   result.device_s = work_.share * start_.seconds_until(end_);

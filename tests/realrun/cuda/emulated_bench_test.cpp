@@ -394,7 +394,7 @@ TEST_F(EmulatedBench, AFailedMessageEndsAllOfThem) {
         log.refuses.clear();
         log.error.clear();
         const int closed = log.closed;
-        const std::string after = "messages are given up since one failed: NCCL: a link is down";
+        const std::string after = "no further messages after one failed: NCCL: a link is down";
         EXPECT_EQ(error_of([&] { message.queue(0); }), after);
         EXPECT_EQ(error_of([&] { messages.make(message_key(kind, 2)); }), after);
         EXPECT_EQ(error_of([&] { messages.make(message_key(kind, 3)); }), after);
@@ -449,7 +449,7 @@ TEST_F(EmulatedBench, AMessageThatDoesNotEndIsAborted) {
     const cuda::QueuedWorkload message = messages.make(message_key(sample_of(CollectiveKind::kAllReduce), 3));
     const cuda::QueuedWorkload kernel{stream_, [](int) {}, {}};
     cuda::TimedWork work(beside ? kernel : message, beside ? message : cuda::QueuedWorkload{}, kSoon);
-    EXPECT_EQ(error_of([&] { work.run(1, 1); }), "a message between the GPUs does not end");
+    EXPECT_EQ(error_of([&] { work.run(1, 1); }), "a message between the GPUs has not completed");
     EXPECT_EQ(log.aborted, 3);
     EXPECT_EQ(current_gpu(), 0);
   }
@@ -474,7 +474,7 @@ TEST_F(EmulatedBench, AKernelThatDoesNotEndIsToldOf) {
   const HeldEvents held;
   constexpr double kSoon = 0.05;
   cuda::TimedWork work({stream_, [](int) {}, {}}, {}, kSoon);
-  EXPECT_EQ(error_of([&] { work.run(1, 1); }), "the GPU is not through with it after 0.05 s");
+  EXPECT_EQ(error_of([&] { work.run(1, 1); }), "not finished on the GPU after 0.05 s");
 }
 
 TEST_F(EmulatedBench, OfARoundTripHalfCounts) {

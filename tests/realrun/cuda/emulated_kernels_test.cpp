@@ -290,7 +290,7 @@ LaunchOptions fp8_run(const std::string& training, const std::string& model = ""
 
 TEST(GpuRanks, Fp8IsWhatGpusDoOrRefused) {
   const std::pair<const char*, const char*> refused[] = {
-      {R"(, "fp8_recipe": "delayed")", "training.fp8_recipe: delayed is forecast, and not done on GPUs here"},
+      {R"(, "fp8_recipe": "delayed")", "training.fp8_recipe: delayed can be forecast but not run on GPUs"},
       {R"(, "fp8_recipe": "blockwise")", "valid for a run: current, tensorwise"},
       {R"(, "fp8_parameters": true)", "training.fp8_parameters: true is forecast"},
       {R"(, "fp8_attention": true)", "training.fp8_attention: true is forecast"},
@@ -335,14 +335,14 @@ TEST(GpuRanks, RunsInFp8SayWhatThatIs) {
   const TrainingPlan plan = prepare_run(fp8_run("")).plan;
   cuda::GpuInfo gpu;
   gpu.compute_capability = 80;
-  EXPECT_EQ(float8_conditions(plan, gpu, GemmPrecision::kFp8), "all products in bf16: this GPU has none in fp8");
+  EXPECT_EQ(float8_conditions(plan, gpu, GemmPrecision::kFp8), "all products in bf16: this GPU does not support fp8");
   EXPECT_EQ(float8_conditions(plan, gpu, GemmPrecision::kBf16), "");
   for (const bool odd : {false, true}) {
     const LaunchOptions options = fp8_run("", odd ? R"(, "head_dim": 4)" : "");
     testing::internal::CaptureStderr();
     ASSERT_EQ(launch_on_virtual_gpus(options, {}), 0);
     const std::string told = testing::internal::GetCapturedStderr();
-    const std::string warning = "warning: products in fp8 want sizes that are multiples of 16: in bf16 are qkv, output";
+    const std::string warning = "warning: fp8 products require sizes that are multiples of 16; these use bf16: qkv, output";
     EXPECT_EQ(told.find(warning) != std::string::npos, odd) << told;
     const std::string file = read_text(options.output);
     const std::string words = odd ? "in fp8: 2 of the 4 linears of a block" : "in fp8: 4 of the 4 linears of a block";
@@ -511,7 +511,7 @@ TEST(EmulatedTraining, MemoryIsCheckedBeforeItStarts) {
     check_gpu_memory(more, 8, "H100", kH100);
     FAIL() << "twice as many microbatches do not fit";
   } catch (const ConfigError& error) {
-    EXPECT_NE(error.diagnostic().problem.find("8 ranks on one GPU take"), std::string::npos)
+    EXPECT_NE(error.diagnostic().problem.find("8 ranks on one GPU need"), std::string::npos)
         << error.diagnostic().problem;
     EXPECT_NE(error.diagnostic().problem.find("H100 has 79.6"), std::string::npos) << error.diagnostic().problem;
   }
