@@ -246,7 +246,7 @@ constexpr Ticks kPokeEvery = 1000 * kPerMicrosecond;
 }  // namespace
 
 Pace::Pace(std::function<void()> poke) : poke_(std::move(poke)) {
-  // By default the kernel may delay timers by up to 50 us. Applies to this thread only; without it sleeps are less
+  // The kernel may otherwise delay timers by up to 50 us. Applies to this thread only; without it sleeps are less
   // accurate.
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 }

@@ -55,7 +55,7 @@ std::string float8_conditions(const TrainingPlan& plan, const cuda::GpuInfo& gpu
 
 namespace {
 
-// `tells`: true on the one process that prints warnings.
+// Only one of several processes prints warnings.
 RunRecord origin_of(const char* backend, const TrainingPlan& plan, const cuda::GpuInfo& gpu, GemmPrecision wanted,
                     bool tells) {
   const GemmPrecision precision = cuda::precision_on(gpu, wanted);

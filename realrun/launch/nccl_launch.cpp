@@ -101,7 +101,7 @@ Meeting meet(const LaunchOptions& options, const Launched& launched) {
 bool is_first_to_tell(const Meeting& meeting, const ProcessPlace& place, const std::string& failure) {
   Store& store = *meeting.store;
   store.set_once("failure", failure);
-  const bool first = store.set_once("told", "");
+  const bool first = store.set_once("reported", "");
   store.set(kEndedKey + std::to_string(place.rank), "");
   return first;
 }
@@ -274,7 +274,7 @@ int launch_on_nccl(const LaunchOptions& options, const ThreadOptions& threads) {
   const bool alone = launched && launched->place.ranks == 1 && !launched->store && options.gpu.store.empty();
   if (launched && !alone) return run_launched(options, *launched, threads.interruption);
   NcclRun run = prepare_nccl_run(options, threads.interruption);
-  run.abandon = [](const std::string& /*the parent tells*/) { std::_Exit(kEnvironmentFailed); };
+  run.abandon = [](const std::string& /*the parent reports it*/) { std::_Exit(kEnvironmentFailed); };
   check_gpus(run);
   return fork_ranks(run);
 }

@@ -91,14 +91,14 @@ ProductLibrary product_library() {
 
 namespace {
 
-// The row of a token among those held here.
+// Row of a token in this rank's share of the table.
 std::optional<std::size_t> place_of(int token, const VocabularyShare& share) {
   const auto place = static_cast<std::size_t>(token);
   if (place < share.first || place >= share.first + share.count) return std::nullopt;
   return place - share.first;
 }
 
-/// Scores of `rows` queries over `columns` keys; the queries are the last of them.
+/// Scores of `rows` queries over `columns` keys; the queries are at the last positions of the keys.
 struct ScoreShape {
   std::size_t rows = 0;
   std::size_t columns = 0;
@@ -119,14 +119,14 @@ struct HeadColumns {
 struct HeadPlace {
   const AttentionExtent& attention;
   ScoreShape scores;
-  std::size_t first_row = 0;  // of the sequence in every slice's tensors
+  std::size_t first_row = 0;  // first row of the sequence in every slice's tensors
   std::size_t head = 0;
 
   HeadColumns columns() const {
     const HeadLayout& heads = attention.heads;
     return {heads.query(head), heads.key(head), heads.value(head)};
   }
-  // Of its scores among those of all heads of all sequences.
+  // First row of its scores among those of all heads of all sequences.
   std::size_t score_row() const { return first_row * attention.heads.heads + head * attention.length; }
 };
 
@@ -152,7 +152,7 @@ void add_linear_biases(T* scores, const ScoreShape& shape, T slope) {
   }
 }
 
-// Columns that a row does not see are zero.
+// Columns masked for a row become zero.
 template <class T>
 void masked_softmax(T* scores, const ScoreShape& shape) {
   for (std::size_t row = 0; row < shape.rows; ++row) {
@@ -171,7 +171,7 @@ void masked_softmax(T* scores, const ScoreShape& shape) {
   }
 }
 
-// dS = P ∘ (dP - rowsum(dP ∘ P)), in place of dP.
+// dS = P ∘ (dP - rowsum(dP ∘ P)); replaces dP.
 template <class T>
 void softmax_gradient(const T* probabilities, T* gradient, const ScoreShape& shape) {
   for (std::size_t row = 0; row < shape.rows; ++row) {
@@ -185,7 +185,7 @@ void softmax_gradient(const T* probabilities, T* gradient, const ScoreShape& sha
   }
 }
 
-// The queries of one head in one sequence, against the keys and values of every slice so far.
+// Attention of one head's queries in one sequence over the keys and values of every slice so far.
 template <class T>
 void attend(const HeadPlace& place, const std::vector<Tensor<T>>& slices, Tensor<T>& probabilities, Tensor<T>& output) {
   using In = MatrixView<const T>;
@@ -229,7 +229,7 @@ void score_gradient(const HeadPlace& place, const Tensor<T>& output_gradient, co
   softmax_gradient(probabilities.row(place.score_row()), scores.data(), shape);
 }
 
-// From the gradient of the scores those of queries, keys and values.
+// Computes the gradients of queries, keys and values from that of the scores.
 template <class T>
 void spread_gradient(const HeadPlace& place, const Tensor<T>& output_gradient, const std::vector<Tensor<T>>& slices,
                      const Tensor<T>& probabilities, const Tensor<T>& scores, std::vector<Tensor<T>>& gradients) {
@@ -258,7 +258,7 @@ void spread_gradient(const HeadPlace& place, const Tensor<T>& output_gradient, c
 template <class T>
 class HostKernels : public Kernels<T> {
  public:
-  /// Filled with zeros.
+  /// Zeroed.
   Tensor<T> tensor(std::size_t rows, std::size_t columns) override { return Tensor<T>(rows, columns); }
   void multiply(const MatrixView<const T>& a, const MatrixView<const T>& b, const MatrixView<T>& result, T factor,
                 bool accumulate) override {

@@ -20,7 +20,7 @@ namespace flopcast::realrun {
 
 Microbatch Corpus::microbatch(std::uint64_t first, int count) const {
   const auto size = static_cast<std::uint64_t>(vocab);
-  // An affine map is a permutation when its factor has no divisor in common with the size.
+  // An affine map is a permutation if its factor and the size are coprime.
   std::uint64_t factor = size / 2 + 1;
   while (std::gcd(factor, size) != 1) ++factor;
   Microbatch batch;
@@ -98,7 +98,7 @@ constexpr float kTableDeviation = 0.1F;
 template <class T>
 class Builder {
  public:
-  /// `again`: what is recomputed inside blocks.
+  /// `again`: modules that are recomputed inside blocks.
   Builder(const NetworkSpec& spec, const TensorForm& form, const RecomputeModules& again)
       : spec_(spec), form_(form), again_(again) {}
 
@@ -122,7 +122,7 @@ class Builder {
                     std::make_unique<Sequence<T>>(std::move(layers)));
   }
 
-  /// `index` among the stage's.
+  /// `index`: position of the block within the stage.
   LayerPointer<T> block(int number, int index) const {
     const std::string name = fmt::format("block.{}", number);
     LayerPointer<T> layer;
@@ -144,7 +144,7 @@ class Builder {
     const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
     auto logits = spec_.tied_embeddings ? std::make_unique<Linear<T>>(tied_parameter(), shard, kTableDeviation)
                                         : std::make_unique<Linear<T>>("head", shard);
-    logits->keep_wide();  // as Transformer Engine's users do: fp8 is for blocks
+    logits->keep_wide();  // as Transformer Engine's users do: fp8 is for blocks only
     return in_state(trains_embeddings() ? LayerState::kTrained : LayerState::kPassing,
                     sequence<T>(norm("head.norm"), enter_group<T>(form_), std::move(logits),
                                 std::make_unique<CrossEntropy<T>>(*form_.group)));
@@ -161,7 +161,7 @@ class Builder {
     return std::make_unique<Frozen<T>>(std::move(layer),
                                        state == LayerState::kStill ? Below::kFrozen : Below::kTrained);
   }
-  // Of a block, beside whose linears there may be adapters.
+  // A layer of a block; frozen if adapters are trained instead.
   LayerPointer<T> base(LayerPointer<T> layer) const {
     return in_state(adapts() ? LayerState::kPassing : LayerState::kTrained, std::move(layer));
   }
@@ -174,11 +174,11 @@ class Builder {
   bool sharded() const { return form_.shares_rows(); }
   const GridPlace* grid() const { return form_.grid; }
 
-  // Parts of what lies between the linears of a pair, and this rank's.
+  // Number of parts between the two linears of a pair, and index of this rank's.
   int inner_parts() const { return grid() == nullptr ? ranks() : grid()->grid.q; }
   int inner_part() const { return grid() == nullptr ? index() : grid()->row.index(); }
   Shard inner_features(std::size_t features) const { return columns_of(1, features, inner_part(), inner_parts()); }
-  // Of the hidden states between pairs, for so many rows.
+  // This rank's share of the hidden states between pairs, for `rows` rows.
   Shard stream_features(std::size_t rows) const {
     if (grid() == nullptr) return whole_matrix(rows, hidden());
     return columns_of(rows, hidden(), grid()->features().index(), grid()->features().size());
@@ -218,19 +218,19 @@ class Builder {
     return sequence<T>(base(norm(name)), std::move(layer));
   }
 
-  // Norm, column linear, whatever works on its shares, row linear.
+  // A norm, a column linear, layers that work on its shares, and a row linear.
   struct LinearPair {
     std::string name;
     std::string up;
     std::string down;
-    std::size_t inputs = 0;   // outputs of the first
-    std::size_t outputs = 0;  // inputs of the second
+    std::size_t inputs = 0;   // outputs of the first linear
+    std::size_t outputs = 0;  // inputs of the second linear
     bool up_bias = false;
     bool again = false;  // the linears are recomputed
     std::vector<AdapterSpec> up_adapters = {};
     std::vector<AdapterSpec> down_adapters = {};
   };
-  using Columns = std::array<std::size_t, 4>;  // groups, their width, first and number of those adapted in each
+  using Columns = std::array<std::size_t, 4>;  // groups, their width, first column and number of those adapted in each
   AdapterSpec adapter(std::string_view name, const Columns& columns) const {
     const Finetune& finetune = *spec_.finetune;
     return {.name = std::string(name),
@@ -241,7 +241,7 @@ class Builder {
             .first = columns[2],
             .width = columns[3]};
   }
-  // Of the outputs of one linear, where `fused` is targeted all with one adapter.
+  // Adapters of the outputs of one linear; a single one for all if `fused` is targeted.
   struct TargetedColumns {
     AdapterTarget target;
     Columns columns;
@@ -292,7 +292,7 @@ class Builder {
       extent.biases = {heads.heads * static_cast<std::size_t>(inner_part()), static_cast<std::size_t>(spec_.heads)};
     }
     std::vector<LayerPointer<T>> between;
-    // Each rank adds up what its own heads say of weights that all of them share.
+    // All ranks share these weights; each sums the gradients of its own heads.
     if (spec_.qk_norm) {
       const bool partial = ranks() > 1 && grid() == nullptr;
       LayerPointer<T> norms = std::make_unique<QueryKeyNorm<T>>(name, heads, spec_.norm, spec_.whole_qk_norm, partial);
@@ -350,7 +350,7 @@ class Builder {
     const auto width = static_cast<std::size_t>(spec_.ffn);
     std::vector<LayerPointer<T>> between;
     between.push_back(activation());
-    // Gate and value lie side by side.
+    // Gate and value are adjacent.
     std::vector<AdapterSpec> of_inputs =
         spec_.gated_mlp ? adapters({{AdapterTarget::kGate, {width, 2, 0, 1}}, {AdapterTarget::kUp, {width, 2, 1, 1}}},
                                    AdapterTarget::kFusedUp, 2 * width)
@@ -367,13 +367,13 @@ class Builder {
                        std::move(between));
   }
 
-  // Norm, and behind it the routed experts and those that see every token: on the shares of the tensor-parallel ranks,
-  // or with sequence parallelism routed experts on their rows.
+  // A norm followed by the routed experts and those that process every token: on the shares of the tensor-parallel
+  // ranks, or with sequence parallelism with routed experts on each rank's rows.
   LayerPointer<T> mixture(const std::string& name) const {
     LayerPointer<T> all = routed(name);
     const Experts& experts = *spec_.experts;
     if (experts.shared > 0) {
-      // Of as many experts side by side, which is one as wide as all.
+      // Several shared experts in parallel equal a single one of their total width.
       const int width = experts.shared * experts.shared_ffn;
       LayerPointer<T> seen_by_all =
           sharded() ? shared_pair(name + ".shared", width) : partial_mlp(name + ".shared", width, *form_.group, false);
@@ -412,7 +412,7 @@ class Builder {
 
   LayerPointer<T> activation() const { return std::make_unique<Activation<T>>(spec_.gated_mlp); }
 
-  // An MLP whose input all of the ranks have, and whose results they have yet to add up.
+  // An MLP whose input is whole on all of the ranks, and whose results they must still sum.
   LayerPointer<T> partial_mlp(const std::string& name, int ffn, const TensorGroup& ranks, bool of_experts) const {
     const auto width = static_cast<std::size_t>(ffn);
     const std::size_t inputs = spec_.gated_mlp ? 2 * width : width;
@@ -429,7 +429,7 @@ class Builder {
     return std::make_unique<Sequence<T>>(std::move(layers));
   }
 
-  // The same on rows of its own: they are gathered, and the results scattered.
+  // The same on each rank's own rows: they are gathered, and the results scattered.
   LayerPointer<T> shared_pair(const std::string& name, int ffn) const {
     const auto width = static_cast<std::size_t>(ffn);
     const std::size_t inputs = spec_.gated_mlp ? 2 * width : width;

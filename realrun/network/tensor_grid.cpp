@@ -30,13 +30,13 @@ Shard grid_weight(const GridPlace& place, std::size_t inputs, std::size_t output
   return block(outputs, inputs, a * q + b, q * q, place.depth.index(), q);
 }
 
-// Matrix `index` of equal ones that lie one below the other.
+// Matrix `index` of equal matrices stacked vertically.
 template <class T>
 MatrixView<T> stacked(Tensor<T>& tensor, int index, std::size_t rows) {
   return {tensor.row(static_cast<std::size_t>(index) * rows), rows, tensor.columns(), tensor.columns()};
 }
 
-/// What both algorithms have in common: one parameter, a part of W.
+/// Shared by both algorithms: one parameter, a part of W.
 template <class T>
 class GridLinear : public Layer<T> {
  public:
@@ -85,7 +85,7 @@ class SummaLinear : public GridLinear<T> {
     return output;
   }
 
-  // Part k of the input's features meets row k of W's parts.
+  // Part k of the input's features multiplies row k of W's parts.
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
     saved.tensors.push_back(output_gradient);
     const Tensor<T> own = this->own_weight(pass);
@@ -169,7 +169,7 @@ class GridEmbedding : public Layer<T> {
     pass.kernels->look_up(pass.data->tokens, {looked_up_.first_row, looked_up_.rows}, table.data(), found);
     return place_.column.scatter_rows(found);
   }
-  /// Nothing: tokens have no gradient.
+  /// Returns an empty tensor: tokens have no gradient.
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& /*pass*/, Saved<T>& saved) const override {
     saved.tensors = {output_gradient};
     return {};
@@ -215,7 +215,7 @@ class LineNorm : public Layer<T> {
     constexpr double kSmallest = 1e-5;
     for (std::size_t row = 0; row < input.rows(); ++row) {
       const double mean = mean_of(sums, row);
-      // Rounding of the sums may exceed the variance.
+      // Rounding may make the variance negative.
       const double variance = std::max(0.0, static_cast<double>(sums.row(row)[0]) / width() - mean * mean);
       scale.row(row)[0] = static_cast<T>(1.0 / std::sqrt(variance + kSmallest));
       for (std::size_t column = 0; column < input.columns(); ++column) {
@@ -227,7 +227,8 @@ class LineNorm : public Layer<T> {
     saved.tensors = {normalised, scale};
     return output;
   }
-  // dx = (g - mean of g - x̂ · mean of g·x̂) · scale for g = gain · dy; without the first mean where nothing is centred.
+  // dx = (g - mean of g - x̂ · mean of g·x̂) · scale for g = gain · dy; without the first mean if the norm is not
+  // centred.
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
     saved.tensors.push_back(output_gradient);
     const Tensor<T>& normalised = saved.tensors[0];
@@ -259,7 +260,7 @@ class LineNorm : public Layer<T> {
   double mean_of(const Tensor<T>& sums, std::size_t row) const {
     return centred_ ? static_cast<double>(sums.row(row)[1]) / width() : 0.0;
   }
-  // Over all features of each row: Σ a·b, and Σ a where the norm is centred.
+  // Sums over all features of each row: Σ a·b, and Σ a if the norm is centred.
   Tensor<T> summed_up(const Tensor<T>& a, const Tensor<T>& b) const {
     Tensor<T> sums(a.rows(), centred_ ? 2 : 1);
     for (std::size_t row = 0; row < a.rows(); ++row) {
@@ -370,7 +371,7 @@ GridPlace form_grid(RankTransport& transport, TensorParallel form, const TensorG
   const int q = grid.q;
   const int layers = form == TensorParallel::k3d ? q : grid.depth;
   FLOPCAST_CHECK(form != TensorParallel::k1d && static_cast<int>(ranks.size()) == grid.ranks());
-  // All ranks make all lines in the same order and keep their own.
+  // All ranks form all lines in the same order and keep their own.
   const auto line_through = [&](int stride, int length) {
     TensorGroup own;
     for (const std::vector<int>& members : strided_parts(ranks, length, stride)) {

@@ -128,7 +128,7 @@ CompressedSum::CompressedSum(const CompressionContext& context, Buffer gradients
   request_ = context_.transport.start(context_.group, exchange);
 }
 
-// Those behind the end of the values are empty.
+// Parts beyond the end of the values are empty.
 Buffer CompressedSum::part(const Buffer& values, int index) const {
   if (!by_parts()) return values;
   const std::size_t bytes = part_values_ * sizeof(float);

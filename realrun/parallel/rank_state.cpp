@@ -27,7 +27,7 @@ StageWeights::StageWeights(ParallelContext& context, int stage, StageLayout layo
   ComputeDevice& device = context_.device;
   const std::size_t bytes = unit_starts_.back() * sizeof(float);
   share_starts_.resize(buckets_.size());
-  std::size_t share = 0;  // of what is trained
+  std::size_t share = 0;  // offset among trained parameters
   std::size_t all_shares = 0;
   for (const bool frozen : {false, true}) {
     for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
@@ -122,7 +122,7 @@ void StageWeights::begin_step() {
 
 UnitStore& StageWeights::open(const PassPlace& place) {
   FLOPCAST_CHECK(versions_.count(place.version) == 1);
-  // A row may end with a weight gradient, which asks for no weights.
+  // A row may end with a weight gradient, which does not use weights.
   if (!place_.row_goes_on) gathered_.clear();
   place_ = place;
   return *this;
@@ -201,7 +201,7 @@ void StageWeights::gradients_added(int unit) {
   sum_partial_gradients(unit);
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     if (buckets_[bucket].first_unit != unit || buckets_[bucket].frozen) continue;
-    // Experts may have copies where all else has none: on tensor-parallel ranks that do not share them.
+    // Experts may have replicas where other parameters have none: on tensor-parallel ranks that do not share experts.
     if (replicas() > 1 || replicas_of(bucket).size() > 1) reduce(bucket);
   }
   unit_gradients_.erase(unit);
@@ -253,20 +253,20 @@ void StageWeights::reduce(std::size_t bucket) {
   }
   reduction.request = context_.transport.start(replicas_of(bucket), collective);
   if (context_.copies.size() > 1) {
-    // Started operations run in their order: this one finds what the one before has made.
+    // Started operations run in order: this one uses the result of the previous one.
     reduction.request = context_.transport.start(
         context_.copies,
         {.kind = CollectiveKind::kAllReduce, .input = reduction.received, .output = reduction.received});
   }
   pending_.push_back(std::move(reduction));
-  // Passes that reduce would otherwise pile up a step's worth of shares.
+  // Otherwise passes that reduce would accumulate a step's worth of shares.
   while (shards(2) && pending_.size() > kReductionsUnderWay) {
     collect(pending_.front());
     pending_.pop_front();
   }
 }
 
-// Started operations run in their order: each finds what the one before has made.
+// Started operations run in order: each uses the result of the previous one.
 Request StageWeights::start_through_servers(const Buffer& gradients) {
   const Group& node = context_.node;
   if (node.size() == 1) return start_between_nodes(gradients);
@@ -406,7 +406,7 @@ void RankState::finish_step() {
 }
 
 void RankState::sum_shared(std::size_t set) {
-  // A copy is a list of buckets; the copies of a set are cut alike.
+  // A copy is a list of buckets; all copies of a set have the same bucket boundaries.
   std::vector<std::vector<Buffer>> copies;
   std::vector<int> distinct = shared_.sets[set].stages;
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
@@ -420,7 +420,7 @@ void RankState::sum_shared(std::size_t set) {
         parts.push_back(held->second->reduced(bucket));
       }
     }
-    if (parts.empty()) continue;  // what is frozen stays equal
+    if (parts.empty()) continue;  // frozen parameters stay equal
     const std::vector<int>& stages = shared_.sets[set].stages;
     const auto times = static_cast<std::size_t>(std::count(stages.begin(), stages.end(), stage));
     FLOPCAST_CHECK(parts.size() % times == 0);

@@ -34,7 +34,7 @@ std::string wait_for(Store& store, const std::string& key, std::chrono::millisec
     if (const std::optional<std::string> failure = store.get("failure")) throw EnvironmentError(*failure);
     if (Steady::now() >= deadline) {
       throw EnvironmentError(
-          fmt::format("{} has not come within {} s", what, static_cast<double>(patience.count()) / 1000.0));
+          fmt::format("{} did not arrive within {} s", what, static_cast<double>(patience.count()) / 1000.0));
     }
     std::this_thread::sleep_for(kPause);
   }
@@ -49,25 +49,25 @@ class FileStore : public Store {
   explicit FileStore(const std::string& folder) : folder_(folder) {
     std::error_code error;
     fs::create_directories(folder_, error);
-    if (error) throw EnvironmentError(fmt::format("the folder {} cannot be made: {}", folder, error.message()));
+    if (error) throw EnvironmentError(fmt::format("cannot create the folder {}: {}", folder, error.message()));
   }
 
   void set(const std::string& key, const std::string& value) override {
     std::error_code error;
     fs::rename(written(value), place_of(key), error);
-    if (error) throw EnvironmentError(fmt::format("{} cannot be written: {}", place_of(key).string(), error.message()));
+    if (error) throw EnvironmentError(fmt::format("cannot write {}: {}", place_of(key).string(), error.message()));
   }
 
   bool set_once(const std::string& key, const std::string& value) override {
     const fs::path whole = written(value);
-    // A second name is given only where there is none yet, whoever else tries.
+    // link() fails if the name exists, even if several processes try at once.
     const int result = link(whole.c_str(), place_of(key).c_str());
     const int problem = errno;
     std::error_code ignored;
     fs::remove(whole, ignored);
     if (result == 0) return true;
     if (problem == EEXIST) return false;
-    throw EnvironmentError(fmt::format("{} cannot be written: {}", place_of(key).string(), std::strerror(problem)));
+    throw EnvironmentError(fmt::format("cannot write {}: {}", place_of(key).string(), std::strerror(problem)));
   }
 
   std::optional<std::string> get(const std::string& key) override {
@@ -83,14 +83,14 @@ class FileStore : public Store {
     return folder_ / name;
   }
 
-  // Nobody ever reads half a value: files get their names when they are whole.
+  // Values are never read half-written: files get their final names once complete.
   fs::path written(const std::string& value) {
     static std::atomic<int> files{0};
     fs::path path = folder_ / fmt::format("part-{}-{}", getpid(), ++files);
     std::ofstream stream(path, std::ios::binary);
     stream << value;
     stream.close();
-    if (!stream) throw EnvironmentError(fmt::format("{} cannot be written", path.string()));
+    if (!stream) throw EnvironmentError(fmt::format("cannot write {}", path.string()));
     return path;
   }
 
@@ -124,9 +124,9 @@ std::string here() {
 }
 
 constexpr const char* kHelp =
-    "\n  help: a store is for one run: a folder that an earlier one has left is taken for ranks of this";
+    "\n  help: a store serves one run: a folder left by an earlier run looks like ranks of this one";
 
-// The first failure is the one that everybody tells.
+// The first failure is the one that all processes report.
 [[noreturn]] void fail(Store& store, const std::string& failure) {
   store.set_once("failure", failure);
   throw EnvironmentError(failure);
@@ -137,7 +137,7 @@ constexpr const char* kHelp =
 void gather_ranks(Store& store, const ProcessPlace& place, std::chrono::milliseconds patience) {
   const std::string count = fmt::format("{}", place.ranks);
   if (!store.set_once("ranks", count) && store.get("ranks") != count) {
-    fail(store, fmt::format("rank {} was started as one of {} ranks, and another as one of {}", place.rank, count,
+    fail(store, fmt::format("rank {} was started as one of {} ranks, but another as one of {}", place.rank, count,
                             store.get("ranks").value_or("?")) +
                     kHelp);
   }
@@ -157,7 +157,7 @@ void gather_ranks(Store& store, const ProcessPlace& place, std::chrono::millisec
     if (const auto failure = store.get("failure")) throw EnvironmentError(*failure);
     if (missing.empty()) return;
     if (Steady::now() >= deadline) {
-      fail(store, fmt::format("of {} ranks {} {} not come within {} s", place.ranks, fmt::join(missing, ", "),
+      fail(store, fmt::format("of {} ranks, {} {} not arrived within {} s", place.ranks, fmt::join(missing, ", "),
                               missing.size() == 1 ? "has" : "have", static_cast<double>(patience.count()) / 1000.0));
     }
     std::this_thread::sleep_for(kPause);
@@ -169,7 +169,7 @@ namespace {
 constexpr const char* kMachineKey = "clock/machine";
 constexpr const char* kSystemKey = "clock/system";
 
-// Of the machine since it was started, for all its containers alike.
+// Identifies this boot of the machine; the same in all its containers.
 std::string machine() {
   std::ifstream stream("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -177,14 +177,15 @@ std::string machine() {
   return id;
 }
 
-// The system's clock less the steady one in nanoseconds: in picoseconds the years since 1970 do not fit 64 bits.
+// Difference of the system clock and the steady clock in nanoseconds: in picoseconds the years since 1970 exceed 64
+// bits.
 std::int64_t system_offset() {
   using std::chrono::nanoseconds;
   return nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count() -
          nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What to add to host_clock(), of which `offset` is known up to whole periods.
+// Offset to add to host_clock(), from `offset`, which is exact up to whole periods.
 Ticks to_the_host_clock(std::int64_t offset) {
   constexpr Ticks kPicosecondsPerNanosecond = 1000;
   offset = (offset % kHostClockPeriodNs + kHostClockPeriodNs) % kHostClockPeriodNs;

@@ -25,8 +25,8 @@
 #include "realrun/device/device.hpp"
 #include "realrun/rendezvous/meeting.hpp"
 
-// A request is a letter (h: the token, s: set, o: set once, g: get, c: clock), two lengths of four bytes, and key and
-// value. The answer is a letter (y or n), a length and a value. Numbers go in network order.
+// A request is a letter (h: the token, s: set, o: set once, g: get, c: clock), two lengths of four bytes, key and
+// value. The answer is a letter (y or n), a length and a value. Numbers are in network byte order.
 
 namespace flopcast::realrun {
 
@@ -98,17 +98,17 @@ void no_delay(const Socket& socket) {
   setsockopt(socket.handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-// Of one connection: what has come of its next request, and what it has not yet taken of the answers.
+// State of a connection: the received part of the next request, and the unsent part of the answers.
 struct Client {
   Socket socket;
   std::string in;
   std::string out;
-  std::string rank;                             ///< that has said on this connection what it is at
-  bool admitted = false;                        ///< it has told the token
-  std::chrono::steady_clock::time_point since;  ///< when what it has to finish began: its token, a request, its answers
+  std::string rank;                             ///< that published its activity on this connection
+  bool admitted = false;                        ///< it has sent the token
+  std::chrono::steady_clock::time_point since;  ///< start of its pending token, request or answers
 };
 
-// As long as the token, whatever is compared.
+// Compares in constant time.
 bool is_same_token(std::string_view told, std::string_view token) {
   unsigned difference = told.size() == token.size() ? 0U : 1U;
   for (std::size_t at = 0; at < token.size(); ++at) {
@@ -118,7 +118,7 @@ bool is_same_token(std::string_view told, std::string_view token) {
   return difference == 0;
 }
 
-// One thread, which never waits for a client: it reads what has come and writes what is taken.
+// A single thread that never waits for one client: it reads what has arrived and writes what is accepted.
 class Server : public TcpServer {
  public:
   explicit Server(const StoreListener& listener) : token_(listener.token), listener_(-1) {
@@ -136,10 +136,10 @@ class Server : public TcpServer {
  private:
   using Steady = std::chrono::steady_clock;
 
-  static constexpr auto kPatience = std::chrono::seconds(5);  // with a token, a request, an answer
+  static constexpr auto kPatience = std::chrono::seconds(5);  // for a token, a request, an answer
   static constexpr std::size_t kMostStrangers = 64;
   static constexpr std::size_t kMostBytes = std::size_t{1} << 28;    // of all keys and values
-  static constexpr std::size_t kMostPending = std::size_t{4} << 20;  // of answers that a client has not taken
+  static constexpr std::size_t kMostPending = std::size_t{4} << 20;  // of answers that a client has not received
 
   void listen_on(const StoreListener& listener) {
     addrinfo wanted{};
@@ -152,7 +152,7 @@ class Server : public TcpServer {
     int error = EADDRNOTAVAIL;
     std::vector<const addrinfo*> addresses;
     for (const addrinfo* one = resolved ? found : nullptr; one != nullptr; one = one->ai_next) addresses.push_back(one);
-    // All interfaces of the newer family are those of the older one too.
+    // Sockets on all IPv6 interfaces also accept IPv4.
     std::stable_sort(addresses.begin(), addresses.end(), [host](const addrinfo* a, const addrinfo* b) {
       return host == nullptr && a->ai_family == AF_INET6 && b->ai_family != AF_INET6;
     });
@@ -174,15 +174,14 @@ class Server : public TcpServer {
     }
     if (resolved) freeaddrinfo(found);
     if (listener_.handle() < 0) {
-      throw EnvironmentError(
-          fmt::format("{}port {} cannot be listened on: {}\n  help: MASTER_PORT or --store "
-                      "tcp:HOST:PORT choose another",
-                      host == nullptr ? "" : listener.host + " ", listener.port, std::strerror(error)));
+      throw EnvironmentError(fmt::format(
+          "cannot listen on {}port {}: {}\n  help: choose another one with MASTER_PORT or --store tcp:HOST:PORT",
+          host == nullptr ? "" : listener.host + " ", listener.port, std::strerror(error)));
     }
     sockaddr_in6 bound{};
     socklen_t size = sizeof(bound);
     getsockname(listener_.handle(), reinterpret_cast<sockaddr*>(&bound), &size);
-    port_ = ntohs(bound.sin6_port);  // at the same place in both families
+    port_ = ntohs(bound.sin6_port);  // at the same offset for both families
   }
 
   void serve() {
@@ -210,7 +209,7 @@ class Server : public TcpServer {
   void admit(Steady::time_point now) {
     Socket accepted(accept4(listener_.handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (accepted.handle() < 0) return;
-    // Who has not told the token yet makes room for who comes next.
+    // The oldest client that has not sent its token makes room for the new one.
     const auto is_stranger = [](const Client& client) { return !client.admitted; };
     const auto strangers = static_cast<std::size_t>(std::count_if(clients_.begin(), clients_.end(), is_stranger));
     if (strangers >= kMostStrangers) clients_.erase(std::find_if(clients_.begin(), clients_.end(), is_stranger));
@@ -219,7 +218,7 @@ class Server : public TcpServer {
     clients_.push_back(std::move(client));
   }
 
-  // Reads, answers and writes as far as the client goes; false when it is to go.
+  // Reads, answers and writes without blocking; returns false if the client must be disconnected.
   bool attend(Client& client, Steady::time_point now) {
     std::array<char, std::size_t{1} << 16> piece{};
     const ssize_t count = recv(client.socket.handle(), piece.data(), piece.size(), 0);
@@ -254,7 +253,7 @@ class Server : public TcpServer {
     return ntohl(number);
   }
 
-  // One request where all of it has come; `complete` says whether. False for what is none.
+  // Processes one request if it is complete, and sets `complete` accordingly. Returns false for an invalid request.
   bool take_request(Client& client, bool& complete) {
     constexpr std::size_t kHeader = 1 + 2 * sizeof(std::uint32_t);
     complete = client.in.size() >= kHeader;
@@ -317,7 +316,7 @@ class Server : public TcpServer {
   Socket listener_;
   int port_ = 0;
   std::atomic<bool> closing_{false};
-  std::vector<Client> clients_;  // of the serving thread, as the values are
+  std::vector<Client> clients_;  // used by the serving thread only, like the values
   std::map<std::string, std::string> values_;
   std::size_t bytes_ = 0;
   std::thread thread_;
@@ -330,13 +329,13 @@ class TcpStore : public Store {
   void set(const std::string& key, const std::string& value) override { ask('s', key, value); }
   bool set_once(const std::string& key, const std::string& value) override { return ask('o', key, value).has_value(); }
   std::optional<std::string> get(const std::string& key) override { return ask('g', key, {}); }
-  /// Throws EnvironmentError where the store is another run's.
+  /// Throws EnvironmentError if the store belongs to another run.
   void introduce(const std::string& token) {
     try {
       ask('h', token, {});
     } catch (const EnvironmentError&) {
       throw EnvironmentError(fmt::format(
-          "the store at {} does not know this run's token\n  help: all processes need the same FLOPCAST_STORE_TOKEN",
+          "the store at {} rejected this run's token\n  help: set the same FLOPCAST_STORE_TOKEN for all processes",
           server_));
     }
   }
@@ -354,9 +353,9 @@ class TcpStore : public Store {
     const std::string request = operation + number_text(key.size()) + number_text(value.size()) + key + value;
     if (!socket_.write_all(request) || !socket_.read_all(answer) || !socket_.read_number(length) ||
         !socket_.read_text(length, result)) {
-      // An answer that comes late would be taken for the next one.
+      // A late answer would be mistaken for the next one.
       shutdown(socket_.handle(), SHUT_RDWR);
-      throw EnvironmentError(fmt::format("the store at {} has gone: its process, rank 0, has ended", server_));
+      throw EnvironmentError(fmt::format("the store at {} is gone: its process, rank 0, has ended", server_));
     }
     if (answer != "y") return std::nullopt;
     return result;
@@ -375,21 +374,21 @@ void limit_waiting(const Socket& socket, int direction, std::chrono::millisecond
   setsockopt(socket.handle(), SOL_SOCKET, direction, &time, sizeof(time));
 }
 
-// A handle below 0 where nobody listens yet.
+// The handle is negative if nothing listens yet.
 Socket try_to_connect(const std::string& host, int port, std::chrono::milliseconds patience) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int problem = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
-  if (problem == EAI_NONAME) throw EnvironmentError(fmt::format("no host is called {}", host));
+  if (problem == EAI_NONAME) throw EnvironmentError(fmt::format("unknown host {}", host));
   Socket connected(-1);
   for (const addrinfo* one = problem == 0 ? found : nullptr; one != nullptr; one = one->ai_next) {
     Socket candidate(socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol));
-    // Where a wall swallows what is sent, the system itself would try for minutes.
+    // If a firewall drops packets, the system itself would retry for minutes.
     limit_waiting(candidate, SO_SNDTIMEO, patience);
     if (candidate.handle() < 0 || connect(candidate.handle(), one->ai_addr, one->ai_addrlen) != 0) continue;
     no_delay(candidate);
-    // A machine that has lost its power says no good-bye.
+    // A machine that loses power does not close its connections.
     constexpr auto kShortest = std::chrono::seconds(10);
     limit_waiting(candidate, SO_RCVTIMEO, std::max<std::chrono::milliseconds>(patience, kShortest));
     connected = std::move(candidate);
@@ -409,7 +408,7 @@ std::string new_store_token() {
   constexpr std::size_t kBytes = 16;
   std::array<unsigned char, kBytes> bytes{};
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    throw EnvironmentError(fmt::format("the system gives no random numbers: {}", std::strerror(errno)));
+    throw EnvironmentError(fmt::format("the system provides no random numbers: {}", std::strerror(errno)));
   std::string token;
   for (const unsigned char byte : bytes) token += fmt::format("{:02x}", byte);
   return token;
@@ -430,7 +429,7 @@ std::unique_ptr<Store> open_tcp_store(const std::string& host, int port, const s
       return store;
     }
     if (Steady::now() >= deadline) {
-      throw EnvironmentError(fmt::format("nobody answers at {} after {} s: rank 0 listens there", server,
+      throw EnvironmentError(fmt::format("no answer from {} within {} s: rank 0 should listen there", server,
                                          static_cast<double>(patience.count()) / 1000.0));
     }
     std::this_thread::sleep_for(kPause);

@@ -21,7 +21,7 @@ RankGrid grid_of(const TrainingPlan& plan) {
 
 namespace {
 
-// Formed by all ranks in this order; the last one that this rank is in, or the group of size 0.
+// Formed by all ranks in this order; returns the last one with this rank, or a group of size 0.
 Group form_all(RankTransport& transport, Axis axis, const std::vector<std::vector<int>>& groups) {
   Group own;
   for (const std::vector<int>& members : groups) {
@@ -31,7 +31,7 @@ Group form_all(RankTransport& transport, Axis axis, const std::vector<std::vecto
   return own;
 }
 
-// Those with the first place along the axis.
+// Ranks with index 0 along the axis.
 std::vector<int> first_ranks(const RankGrid& grid, Axis axis) {
   std::vector<int> ranks;
   for (int rank = 0; rank < grid.ranks(); ++rank) {
@@ -129,7 +129,7 @@ std::vector<Group> form_shared_groups(RankTransport& transport, const RankGrid& 
     for (std::size_t set = 0; set < holders.size(); ++set) {
       std::vector<int> members;
       for (const int holder : holders[set]) members.push_back(pipeline[static_cast<std::size_t>(holder)]);
-      // Between stages, but gradients of the same weights: the forecast counts them with those of replicas.
+      // Between stages, but sums gradients of the same weights: the forecast counts this traffic with that of replicas.
       Group group = transport.form_group(Axis::kData, members);
       if (group.size() > 0) own[set] = std::move(group);
     }
@@ -179,7 +179,7 @@ std::size_t alignment_of(const TrainingPlan& plan, ComputeDevice& device) {
 namespace {
 
 constexpr std::uint32_t kMessages = 15;
-// By then the receiver has gone to sleep.
+// Long enough for the receiver to sleep.
 constexpr auto kBefore = std::chrono::milliseconds(1);
 constexpr auto kLongEnoughToArrive = std::chrono::milliseconds(5);
 
@@ -229,7 +229,7 @@ class RouteEnd {
 
  private:
   MessageKey key(std::uint32_t number) const { return {route_.key.stage, number, route_.key.activation}; }
-  // When a message left follows it as a message of its own.
+  // The time when a message left is sent after it in a separate message.
   MessageKey time_key(std::uint32_t number) const { return key(number + 2 * kMessages); }
 
   void send_time(std::uint32_t message, Ticks sent) {

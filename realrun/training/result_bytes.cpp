@@ -13,7 +13,7 @@ namespace flopcast::realrun {
 
 namespace {
 
-// Both directions go through one description of each type.
+// Both directions share one description of each type.
 class Writer {
  public:
   template <class T>
@@ -36,7 +36,7 @@ class Reader {
   template <class T>
   void value(T& item) {
     static_assert(std::is_trivially_copyable_v<T>);
-    if (bytes_.size() - place_ < sizeof(item)) throw EnvironmentError("the result of a rank has arrived in part only");
+    if (bytes_.size() - place_ < sizeof(item)) throw EnvironmentError("the result of a rank is incomplete");
     std::memcpy(&item, bytes_.data() + place_, sizeof(item));
     place_ += sizeof(item);
   }
@@ -44,7 +44,7 @@ class Reader {
   void size(List& list) {
     std::uint64_t count = 0;
     value(count);
-    if (count > bytes_.size() - place_) throw EnvironmentError("the result of a rank has arrived in part only");
+    if (count > bytes_.size() - place_) throw EnvironmentError("the result of a rank is incomplete");
     list.resize(count);
   }
 
@@ -53,7 +53,7 @@ class Reader {
   std::size_t place_ = 0;
 };
 
-// The bindings name every member, so that one added later does not compile until it is passed too.
+// The bindings name every member, so that a new member does not compile until it is added here.
 auto members(RankRecord& record) {
   auto& [spans, sent, received] = record;
   return std::tie(spans, sent, received);
@@ -89,7 +89,7 @@ struct CollectiveCount {
   TrafficCount count;
 };
 
-// Numbers and structs of numbers as they lie in memory, lists element by element, all else member by member.
+// Numbers and structs of numbers as stored in memory, lists element by element, other types member by member.
 template <class Stream, class T>
 void pass(Stream& stream, T& item) {
   if constexpr (std::is_same_v<T, SentTraffic>) {

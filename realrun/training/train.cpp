@@ -20,7 +20,7 @@ namespace flopcast::realrun {
 
 namespace {
 
-// Samples of a step in the order of replicas, chains and microbatches: each replica reads a shard of its own.
+// Samples of a step are ordered by replica, chain and microbatch: each replica reads its own shard.
 std::uint64_t first_sample(const TrainingPlan& plan, int data_index, int step, StageIndex stage,
                            MicrobatchIndex microbatch) {
   std::uint64_t before = static_cast<std::uint64_t>(step) * static_cast<std::uint64_t>(plan.dp) +
@@ -44,7 +44,7 @@ struct Echo : Pending {
   Buffer into;
 };
 
-// Between -1 and 1: zeros would take other branches in exponentials than activations do.
+// Between -1 and 1: with zeros, exponentials would take other branches than with activations.
 Buffer make_noise(std::size_t bytes, ComputeDevice& device) {
   std::vector<float> values(bytes / sizeof(float));
   std::minstd_rand random(1);
@@ -56,9 +56,9 @@ Buffer make_noise(std::size_t bytes, ComputeDevice& device) {
   return noise;
 }
 
-/// A rank without neighbours on the pipeline: messages it sends go nowhere, and those it asks for hold noise and are
-/// there at once. Collectives are those of the transport behind it. A program's actions then run in their order, at
-/// their memory, as fast as the rank can: what is left of a step without waiting.
+/// A rank without pipeline neighbours: messages it sends are dropped, and those it receives hold noise and arrive
+/// immediately. Collectives run on the underlying transport. The actions of a program then run in order, on their
+/// memory, as fast as the rank can: a step minus its waiting time.
 class LoopbackTransport : public RankTransport {
  public:
   LoopbackTransport(RankTransport& behind, ComputeDevice& device) : behind_(behind), device_(device) {}
@@ -77,7 +77,7 @@ class LoopbackTransport : public RankTransport {
   void wait(const Request& request) override {
     const auto* echo = dynamic_cast<Echo*>(request.get());
     if (echo == nullptr) return behind_.wait(request);
-    // Receiving copies: that time is the receiver's own.
+    // Receiving includes a copy, because that time is spent by the receiver.
     device_.copy(noise_.slice(0, echo->into.bytes()), echo->into);
   }
   void poke() override { behind_.poke(); }
@@ -90,7 +90,7 @@ class LoopbackTransport : public RankTransport {
   Buffer noise_;  // as large as the largest message so far
 };
 
-/// One rank with all that it is made of.
+/// One rank with everything it consists of.
 class RankTraining {
  public:
   RankTraining(const TrainingPlan& plan, const RankMachine& machine, RankTransport& transport)
@@ -169,7 +169,7 @@ class RankTraining {
     if (plan_.keeps_weights) result.weights = trained_weights();
   }
 
-  /// The steps of this plan, of which only the times count.
+  /// Runs the steps of this plan; only their times are used.
   std::vector<StepRecord> calibrate() {
     std::vector<StepRecord> steps;
     for (int step = 0; step < plan_.steps; ++step) steps.push_back(run_step(step));
@@ -177,7 +177,7 @@ class RankTraining {
     return steps;
   }
 
-  /// Over `transport` even where the steps themselves go without it.
+  /// Uses `transport` even if the steps do not.
   std::vector<MessageTimes> time_messages(RankTransport& transport) const {
     return measure_messages(plan_.program, place(), compute_, transport, device_);
   }
@@ -346,7 +346,7 @@ void train_rank(const TrainingPlan& plan, const RankMachine& machine, RankTransp
     result.calibration.steps = before.calibrate();
     result.calibration.messages = before.time_messages(transport);
   }
-  // Weights are made anew, which takes as long as it takes.
+  // Initialising the weights has no time limit.
   transport.note({});
   RankTraining(plan, machine, transport).run(result, between_steps);
   transport.note({});
@@ -463,7 +463,7 @@ ServerRank::ServerRank(const TrainingPlan& plan, RankTransport& transport) : pla
   transport.form_group(Axis::kPipeline, workers);
 }
 
-// The buckets are those of the ranks, whose parts of each layer are as large as each other.
+// Uses the buckets of the served ranks, which all hold equal parts of each layer.
 SharedParameters ServerRank::lay_out(const RankGrid& grid) {
   const TensorGroup as_worker(transport_,
                               group_of(0, Axis::kTensor, grid.group_of(place_.worker, Axis::kTensor), place_.worker));
@@ -484,7 +484,7 @@ SharedParameters ServerRank::lay_out(const RankGrid& grid) {
 void ServerRank::serve_step() {
   const bool flushed = plan_.updates.policy == WeightPolicy::kFlushed;
   const std::vector<Action>& actions = plan_.program.ranks[static_cast<std::size_t>(pipeline_rank_)];
-  std::map<int, int> left;  // backward passes of a stage before its next update
+  std::map<int, int> left;  // backward passes of a stage until its next update
   std::map<int, int> passes;
   for (const Action& action : actions) passes[action.stage] += ends_a_backward(action.kind) ? 1 : 0;
   for (const auto& [stage, count] : passes) left[stage] = flushed ? count : plan_.updates.accumulation;

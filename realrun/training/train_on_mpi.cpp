@@ -19,7 +19,7 @@ void shift(RankRecord& record, Ticks offset) {
   }
 }
 
-// Adds everybody's last step at rank 0, and replaces what else is known.
+// Adds each rank's last step at rank 0, and replaces its other results.
 void collect(MpiTransport& transport, const RankResult& own, std::vector<RankResult>& results) {
   const std::vector<Ticks> offsets = transport.clock_offsets(host_clock);
   const std::vector<std::vector<std::byte>> all = transport.gather(to_bytes(own.latest()));

@@ -12,10 +12,10 @@
 namespace flopcast::realrun {
 
 std::string reason_of(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "it has run out of memory";
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "out of memory";
   const auto* system = dynamic_cast<const std::system_error*>(&error);
   if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
-    return fmt::format("it has got no thread: {}", system->code().message());
+    return fmt::format("no thread could be started: {}", system->code().message());
   }
   return error.what();
 }
@@ -67,7 +67,7 @@ const Buffer& sent_buffer(const Collective& collective, CollectivePhase phase) {
 
 namespace {
 
-// Of the sum; elements stay whole.
+// A member's part of the sum; elements are not split.
 ByteRange summed_part(const Group& group, const Collective& collective, int member) {
   FLOPCAST_CHECK(collective.input.bytes() == collective.output.bytes());
   const std::size_t element = size_of(collective.element);
@@ -75,7 +75,7 @@ ByteRange summed_part(const Group& group, const Collective& collective, int memb
   return {part.first * element, part.count * element};
 }
 
-// One of equal parts of a buffer, or of those of the sizes given.
+// One of the equal parts of a buffer, or of the parts with the given sizes.
 ByteRange exchanged_part(const Group& group, const Buffer& buffer, const std::vector<std::size_t>& sizes, int member) {
   const auto index = static_cast<std::size_t>(member);
   if (!sizes.empty()) {
@@ -219,7 +219,7 @@ void reduce_in_order(const std::vector<const std::byte*>& inputs, std::size_t co
     case Element::kByte:
       break;
   }
-  FLOPCAST_CHECK(false && "bytes cannot be added up");
+  FLOPCAST_CHECK(false && "bytes cannot be summed");
 }
 
 namespace {

@@ -63,7 +63,7 @@ TEST(GpuPrograms, RanksThatDoNotComeAreNamed) {
   const std::string folder = "file:/tmp/flopcast-gpu-late-" + std::to_string(getpid());
   const CommandResult result = run({"--backend", "nccl", "--store", folder, "--timeout", "1"}, options);
   EXPECT_EQ(result.exit_code, kEnvironmentFailed);
-  EXPECT_NE(result.standard_error.find("of 2 ranks 0 has not come within 1 s"), std::string::npos)
+  EXPECT_NE(result.standard_error.find("of 2 ranks, 0 has not arrived within 1 s"), std::string::npos)
       << result.standard_error;
 }
 

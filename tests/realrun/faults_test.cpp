@@ -112,7 +112,7 @@ TEST(Faults, ARankThatComputesForEverIsLeftBehind) {
                   }),
       EnvironmentError);
   EXPECT_NE(told.find("rank 0 is stuck in"), std::string::npos) << told;
-  EXPECT_NE(told.find("rank 1 has not come back from 1B4"), std::string::npos) << told;
+  EXPECT_NE(told.find("rank 1 has not returned from 1B4"), std::string::npos) << told;
 }
 
 TEST(Faults, BetweenStepsAllRanksHaveTheStepBefore) {

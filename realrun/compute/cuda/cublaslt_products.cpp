@@ -68,9 +68,9 @@ std::shared_ptr<CublasLt> load_cublaslt() {
     tried += fmt::format("\n  {}", reason == nullptr ? name : reason);
   }
   throw EnvironmentError(
-      fmt::format("cuBLASLt {0}, which multiplies matrices, was not found:{1}\n"
-                  "  help: it is part of the CUDA toolkit {0} and of the Python package nvidia-cublas; set "
-                  "libcublasLt.so.{0} in FLOPCAST_CUBLASLT_LIBRARY or its folder in LD_LIBRARY_PATH",
+      fmt::format("cuBLASLt {0}, which multiplies matrices, was not found:{1}\n  help: it is part of the CUDA toolkit "
+                  "{0} and of the Python package nvidia-cublas; set FLOPCAST_CUBLASLT_LIBRARY to its "
+                  "libcublasLt.so.{0} or LD_LIBRARY_PATH to its folder",
                   CUBLAS_VER_MAJOR, tried));
 }
 

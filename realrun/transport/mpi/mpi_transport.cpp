@@ -19,15 +19,16 @@
 
 namespace flopcast::realrun {
 
-// Looks after everything under way until `ready`; `awaited` says for what, should that take longer than the patience.
+// Advances all operations in progress until `ready`; `awaited` names the awaited event if the wait exceeds the
+// patience.
 template <class Ready, class Awaited>
 void MpiTransport::wait_until(Ready ready, Awaited awaited) {
   using Clock = std::chrono::steady_clock;
-  // Answers of a neighbour that is at work come within microseconds; a sleep costs some tens.
+  // Answers of a busy neighbour arrive within microseconds; a sleep costs some tens.
   constexpr auto kEager = std::chrono::microseconds(20);
   constexpr auto kShortest = std::chrono::microseconds(20);
   constexpr auto kLongest = std::chrono::microseconds(500);
-  // Of several that wait for the same, one tells.
+  // Staggered, so that only one of several ranks with the same wait reports it.
   const auto patience = patience_ + std::chrono::milliseconds(2 * (rank() % 50));
   const Clock::time_point begin = Clock::now();
   while (true) {
@@ -36,31 +37,31 @@ void MpiTransport::wait_until(Ready ready, Awaited awaited) {
     processes_.watch();
     const auto waited = Clock::now() - begin;
     if (waited > patience) {
-      // The first to give up may wait for one that waits itself, so it names the stopped as well.
+      // The first to give up may wait for a rank that itself waits, so it also names the stopped ranks.
       processes_.report_failure(fmt::format("rank {} is stuck in {}: it has waited {} ms for {}{}", rank(),
                                             to_string(*processes_.board().activity_of(processes_.rank())),
                                             patience_.count(), awaited(), stopped_ranks()));
       throw Aborted(processes_.failure());
     }
-    // A hundredth of the wait: who waits long leaves the cores to others, and is late by little.
+    // Sleeps for a hundredth of the time waited: long waits leave the cores to others, and wake up only slightly late.
     if (waited > kEager) std::this_thread::sleep_for(std::clamp<Clock::duration>(waited / 100, kShortest, kLongest));
   }
 }
 
-/// This member's share of one collective, made of messages to each of the others (CollectivePhase). Each byte that
-/// leaves is one that a ring would send too: 2(n-1)/n·S for an all-reduce. MPI's own collectives may add up in an order
-/// that depends on message size and timing; these give the bits that threads give. Left out: rings and trees, whose n-1
-/// or log n messages would be fewer than n-1 to each side where groups have hundreds of members.
+/// This member's part of one collective, implemented by messages to each of the others (CollectivePhase). It sends as
+/// many bytes as a ring would: 2(n-1)/n·S for an all-reduce. MPI's own collectives may sum in an order that depends on
+/// message size and timing; these give the same bits as threads. Left out: rings and trees, whose n-1 or log n messages
+/// would be fewer than n-1 in each direction in groups of hundreds of members.
 class GroupOperation {
  public:
-  /// Begins it. `tag` is that of the group; messages of one group's operations follow each other in order.
+  /// Begins the operation. `tag` is that of the group; messages of a group's successive operations stay in order.
   GroupOperation(MPI_Comm channel, int tag, const Group& group, const Collective& collective)
       : channel_(channel), tag_(tag), group_(group), collective_(collective) {
     const bool reduces = has_phase(collective.kind, CollectivePhase::kReduce);
     begin(reduces ? CollectivePhase::kReduce : CollectivePhase::kCollect);
   }
 
-  /// Gets on with it as far as messages have arrived; true when it is done. Never waits.
+  /// Advances as far as messages have arrived; returns true once it is done. Never waits.
   bool progress() {
     while (phase_) {
       std::vector<Message> left;
@@ -93,7 +94,7 @@ class GroupOperation {
     bool incoming;
     std::size_t bytes;
   };
-  // With each other member one message each way, unless that is empty on both sides for another reason than a barrier.
+  // Exchanges one message each way with every other member; empty messages are skipped except in a barrier.
   void begin(CollectivePhase phase) {
     phase_ = phase;
     const bool adds_up = phase == CollectivePhase::kReduce;
@@ -116,7 +117,7 @@ class GroupOperation {
       if (from.bytes > 0 || is_barrier) send(member, source, from.bytes);
     }
   }
-  // In the order of the members.
+  // Sums in the order of the members.
   void add_up() {
     const ByteRange own = leaving(group_, collective_, CollectivePhase::kReduce, group_.index);
     const ByteRange sum = arriving(group_, collective_, CollectivePhase::kReduce, group_.index);
@@ -144,9 +145,9 @@ class GroupOperation {
   int tag_;
   Group group_;
   Collective collective_;
-  std::optional<CollectivePhase> phase_;  // none: it is done
+  std::optional<CollectivePhase> phase_;  // empty: done
   std::vector<Message> messages_;
-  std::vector<std::byte> received_;  // parts to be added up, by member without this one
+  std::vector<std::byte> received_;  // parts to be summed, by member without this one
 };
 
 struct MpiTransport::Receive : Pending {
@@ -164,14 +165,14 @@ struct MpiTransport::Started : Pending {
   Interval interval() const override { return ran; }
   Group group;
   Collective collective;
-  std::unique_ptr<GroupOperation> operation;  // once its turn has come
+  std::unique_ptr<GroupOperation> operation;  // set once its turn has come
   bool done = false;
   Interval ran;
 };
 
 namespace {
 
-// A group of one: nothing leaves the rank.
+// For a group of one: nothing is sent.
 void copy_own(const Collective& collective) {
   if (copies_own(collective))
     copy_bytes(collective.output.address(), collective.input.address(), collective.output.bytes());
@@ -187,16 +188,16 @@ MpiTransport::MpiTransport(Processes& processes, std::chrono::milliseconds patie
   for (MPI_Comm* channel : {&messages_, &collectives_, &reports_}) copy_world(*channel);
 }
 
-// MPI_Comm_dup would spin until all have come: ranks that outnumber the cores then keep each other from coming.
+// MPI_Comm_dup would spin until all ranks arrive: ranks that outnumber the cores would then delay each other.
 void MpiTransport::copy_world(MPI_Comm& channel) {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Comm_idup(MPI_COMM_WORLD, &channel, &request), "copy a communicator");
-  wait_until([&] { return has_ended(request); }, [] { return std::string("all processes to begin"); });
+  wait_until([&] { return has_ended(request); }, [] { return std::string("all processes to start"); });
 }
 
 MpiTransport::~MpiTransport() {
   if (!processes_.failure().empty()) {
-    // MPI may still write to these buffers: they stay until the process ends.
+    // MPI may still write to these buffers: they must exist until the process ends.
     static_cast<void>(under_way_.release());
     return;
   }
@@ -233,9 +234,8 @@ void MpiTransport::progress_queue() {
   }
 }
 
-// Each look costs a system call for every message under way: where ranks outnumber cores, libraries are told to give
-// the core away when a call of theirs finds nothing (mpi_yield_when_idle), and on a busy machine it does not soon come
-// back.
+// Each poll costs a system call per operation in progress. If ranks outnumber cores, libraries are configured to yield
+// the core when a call finds nothing (mpi_yield_when_idle), and on a busy machine it is not returned soon.
 void MpiTransport::poke() {
   constexpr auto kOftenEnough = std::chrono::microseconds(50);
   const std::chrono::steady_clock::time_point now = std::chrono::steady_clock::now();
@@ -320,7 +320,7 @@ Request MpiTransport::start(const Group& group, const Collective& collective) {
 
 void MpiTransport::execute(const Group& group, const Collective& collective) {
   if (group.size() <= 1) return copy_own(collective);
-  // In the list of what has to stay in place, should the run be lost meanwhile.
+  // Kept with the objects that must stay in place if the run is lost in the meantime.
   auto running = std::make_shared<Started>(group, collective);
   running->operation = std::make_unique<GroupOperation>(collectives_, tag_of(group), group, collective);
   under_way_->kept = running;
@@ -340,7 +340,7 @@ void MpiTransport::finish() {
 
 }  // namespace flopcast::realrun
 
-// What ranks tell rank 0 beside the run: results and clocks.
+// Reports to rank 0 that are not part of the training: results and clocks.
 
 namespace flopcast::realrun {
 
@@ -369,7 +369,7 @@ void MpiTransport::send_report(int to, std::vector<std::byte> bytes) {
   under_way_->kept = kept;
   MPI_Request request = send_bytes(kept->data(), kept->size(), to, kReportTag, reports_);
   wait_until([&] { return has_ended(request); },
-             [&] { return fmt::format("its report to be taken by {}", processes_.whereabouts(to)); });
+             [&] { return fmt::format("its report to be received by {}", processes_.whereabouts(to)); });
   under_way_->kept = nullptr;
 }
 
@@ -429,7 +429,7 @@ std::vector<Ticks> MpiTransport::clock_offsets(Ticks (*clock)(), bool measure_al
 
 namespace {
 
-// Longer than any wait: those that still look after their waits tell first.
+// Longer than any wait, so that ranks whose waits time out report first.
 std::chrono::milliseconds longest_silence(std::chrono::milliseconds patience) {
   return 2 * patience + std::chrono::seconds(1);
 }
@@ -438,17 +438,17 @@ std::chrono::milliseconds longest_silence(std::chrono::milliseconds patience) {
 
 void run_mpi(Processes& processes, const MpiOptions& options, const std::function<void(MpiTransport&)>& body) {
   const auto whereabouts = [&] { return processes.whereabouts(processes.rank()); };
-  // Whoever dies from now on has not ended well, whatever came before.
+  // From here on, a process that dies has failed, whatever it did before.
   processes.board().note({});
   try {
     std::optional<Watchdog> limit(std::in_place, longest_silence(options.patience), end_saying([&] {
-                                    return fmt::format("{} is stuck: MPI has made no channels for {} ms", whereabouts(),
-                                                       longest_silence(options.patience).count());
+                                    return fmt::format("{} is stuck: MPI has not created channels for {} ms",
+                                                       whereabouts(), longest_silence(options.patience).count());
                                   }));
     MpiTransport transport(processes, options.patience);
     limit.reset();
     const Watchdog watchdog(longest_silence(options.patience), end_saying([&] {
-                              return fmt::format("{} is stuck: neither a computation nor MPI has come back for {} ms",
+                              return fmt::format("{} is stuck: no computation or MPI call has returned for {} ms",
                                                  whereabouts(), longest_silence(options.patience).count());
                             }),
                             &transport.beats());
@@ -458,7 +458,7 @@ void run_mpi(Processes& processes, const MpiOptions& options, const std::functio
     transport.note({.kind = Activity::Kind::kDone, .action = {}});
     return;
   } catch (const Aborted&) {
-    // told already
+    // already reported
   } catch (const std::exception& error) {
     const Activity activity = processes.board().activity_of(processes.rank()).value_or(Activity{});
     processes.report_failure(

@@ -41,7 +41,7 @@ namespace {
 
 int count_of(std::size_t bytes) {
   if (bytes > static_cast<std::size_t>(std::numeric_limits<int>::max())) {
-    throw EnvironmentError(fmt::format("a message of {} bytes is longer than MPI can count (2 GiB)", bytes));
+    throw EnvironmentError(fmt::format("a message of {} bytes exceeds MPI's limit (2 GiB)", bytes));
   }
   return static_cast<int>(bytes);
 }
@@ -80,7 +80,8 @@ bool has_received(MPI_Request& request, std::size_t bytes) {
 int largest_tag() {
   void* value = nullptr;
   int found = 0;
-  check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&value), &found), "tell its largest tag");
+  check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&value), &found),
+            "report its largest tag");
   constexpr int kPromised = 32767;
   return found != 0 ? *static_cast<const int*>(value) : kPromised;
 }
@@ -101,7 +102,7 @@ Activity unpack(std::uint64_t word) {
   return activity;
 }
 
-// Ranks of the world, by rank on this machine.
+// Ranks in the world, by rank on this machine.
 std::vector<int> world_ranks(MPI_Comm machine) {
   MPI_Group here = MPI_GROUP_NULL;
   MPI_Group world = MPI_GROUP_NULL;
@@ -185,7 +186,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kLongestMessage = 4000;  // travels at once: below the eager limits of all MPI libraries
+constexpr std::size_t kLongestMessage = 4000;  // sent immediately: below the eager limits of all MPI libraries
 
 std::atomic<bool> told_to_stop = false;
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
@@ -212,7 +213,7 @@ std::function<void()> end_saying(std::function<std::string()> stuck) {
 
 namespace {
 
-// As the launcher has told it; MPI itself does not before it is there.
+// Rank according to the launcher's environment, which is known before MPI is initialised.
 std::optional<int> launched_rank(const std::function<const char*(const char*)>& variable) {
   try {
     const std::optional<Launched> launched = launched_by(variable);
@@ -252,14 +253,14 @@ std::string stopped_ranks() {
 
 namespace {
 
-// Of calls that start and end processes, which takes its time on few cores.
+// Time limit for calls that start and end processes, which takes time on few cores.
 std::chrono::milliseconds patience_with_starts(std::chrono::milliseconds patience) {
   constexpr auto kFirst = std::chrono::seconds(5);
   constexpr auto kEach = std::chrono::milliseconds(500);
   return patience + kFirst + kEach * launched_processes();
 }
 
-// Ranks give up one after the other: those that lose their patience at the same time would all tell.
+// Staggers the ranks' time limits: ranks that give up at the same time would all report.
 std::chrono::milliseconds in_turn(std::chrono::milliseconds patience, int rank) {
   constexpr int kTurns = 20;
   return patience + std::chrono::milliseconds(50 * (rank % kTurns));
@@ -275,11 +276,11 @@ std::function<void()> stuck_in(const char* call, std::chrono::milliseconds patie
 }  // namespace
 
 Processes::Initialized::Initialized() {
-  // A signal ends a process that has nothing to lose yet; later it says where it was.
+  // Until MPI runs, a signal simply ends the process; later the process first reports its activity.
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) std::signal(signal, SIG_DFL);
   MPI_Init(nullptr, nullptr);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  // Waits sleep for microseconds; the system's usual slack of 50 would triple them.
+  // Waits sleep for microseconds; the system's default slack of 50 would triple them.
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 }
 
@@ -287,7 +288,7 @@ Processes::Processes(std::chrono::milliseconds patience)
     : patience_(patience_with_starts(patience)),
       limit_(std::in_place, in_turn(patience_, own_launched_rank()), stuck_in("its set-up, MPI_Init", patience_)),
       heard_(kLongestMessage) {
-  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "tell a rank");
+  check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "report a rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &count_), "count the processes");
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &words_), "copy a communicator");
   check_mpi(MPI_Irecv(heard_.data(), static_cast<int>(heard_.size()), MPI_CHAR, MPI_ANY_SOURCE, 0, words_, &hearing_),
@@ -316,7 +317,7 @@ void Processes::watch() {
   if (failure_.empty()) listen();
   if (failure_.empty()) look_for_the_dead();
   if (failure_.empty() && told_to_stop) {
-    failure_ = fmt::format("rank {} was told to stop by a signal in {}", rank_, to_string(*board_.activity_of(rank_)));
+    failure_ = fmt::format("rank {} was stopped by a signal in {}", rank_, to_string(*board_.activity_of(rank_)));
     tells_ = rank_ == board_.first_alive();
   }
   if (!failure_.empty()) throw Aborted(failure_);
@@ -361,12 +362,12 @@ void Processes::report_failure(const std::string& message) {
     telling_.emplace_back();
     check_mpi(
         MPI_Isend(failure_.data(), static_cast<int>(failure_.size()), MPI_CHAR, other, 0, words_, &telling_.back()),
-        "tell of a failure");
+        "send a failure");
   }
 }
 
-// mpirun, told to stop, gives its ranks a second; told nothing, it ends all as soon as one has left. So the one that
-// has told and keeps the file leaves first.
+// If mpirun receives a stop signal, it gives its ranks a second; otherwise it ends all as soon as one exits. So the
+// rank that has reported and keeps the file exits first.
 void Processes::end_when_stopped(int exit_code) {
   constexpr auto kUntilRead = std::chrono::milliseconds(100);
   constexpr auto kPatience = std::chrono::milliseconds(700);
@@ -376,7 +377,7 @@ void Processes::end_when_stopped(int exit_code) {
 
 void Processes::end(int exit_code) {
   std::fflush(nullptr);
-  // Time for the words to arrive, for those who print to be read, and for rank 0 to write its file.
+  // Allows time for the messages to arrive, for printed output to be read, and for rank 0 to write its file.
   const auto patience = rank_ == 0 ? std::chrono::milliseconds(200) : std::chrono::milliseconds(3000);
   const Clock::time_point deadline = Clock::now() + patience;
   while (Clock::now() < deadline && (rank_ == 0 || !told_to_stop)) {
@@ -399,7 +400,7 @@ std::optional<std::string> tell_by_mpi(int rank, int ranks, const std::string& g
   MPI_Comm_size(MPI_COMM_WORLD, &count);
   std::array<char, kLongest> text{};
   const bool together = own == rank && count == ranks;
-  // MPI ends the processes itself when one of them does not take part.
+  // MPI itself ends the processes if one of them does not take part.
   if (together) {
     std::copy(given.begin(), given.end(), text.begin());
     MPI_Bcast(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, MPI_COMM_WORLD);

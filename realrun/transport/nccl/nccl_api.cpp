@@ -98,7 +98,7 @@ class LoadedNccl : public NcclApi {
       case CollectiveKind::kBarrier:
         break;
     }
-    FLOPCAST_CHECK(false && "no operation of NCCL's");
+    FLOPCAST_CHECK(false && "not an NCCL operation");
   }
 
   std::string error_of(Communicator communicator) override {
@@ -107,7 +107,7 @@ class LoadedNccl : public NcclApi {
     if (result != nccl::kSuccess) return error_text_(result);
     return state == nccl::kSuccess || state == nccl::kInProgress ? std::string() : std::string(error_text_(state));
   }
-  // What fails here has failed before.
+  // An error here has surfaced before.
   void abort(Communicator communicator) override { static_cast<void>(abort_(communicator)); }
   void leave(Communicator communicator) override { static_cast<void>(leave_(communicator)); }
 
@@ -115,19 +115,21 @@ class LoadedNccl : public NcclApi {
   struct Symbol {
     void* address;
     template <class Function>
-    operator Function*() const {  // NOLINT(google-explicit-constructor): whatever function it is
+    operator Function*() const {  // NOLINT(google-explicit-constructor): converts to any function
       return reinterpret_cast<Function*>(address);
     }
   };
   Symbol find(const char* name) const {
     void* const address = dlsym(library_, name);
-    if (address == nullptr) throw EnvironmentError(fmt::format("NCCL has no {}: 2.17 or later is needed", name));
+    if (address == nullptr)
+      throw EnvironmentError(fmt::format("NCCL has no function {}: version 2.17 or later is required", name));
     return {address};
   }
 
   void check(Result result, const char* call) const {
     if (result == nccl::kSuccess || result == nccl::kInProgress) return;
-    throw EnvironmentError(fmt::format("NCCL: {} failed: {} (NCCL_DEBUG=WARN tells more)", call, error_text_(result)));
+    throw EnvironmentError(
+        fmt::format("NCCL: {} failed: {} (set NCCL_DEBUG=WARN for details)", call, error_text_(result)));
   }
 
   void* library_;  // stays loaded until the program ends
@@ -161,11 +163,10 @@ std::unique_ptr<NcclApi> load_nccl() {
     const char* reason = dlerror();
     tried += fmt::format("\n  {}", reason == nullptr ? name : reason);
   }
-  throw EnvironmentError(
-      fmt::format("NCCL, which --backend nccl communicates by, was not found:{}\n"
-                  "  help: install libnccl2 or the Python package nvidia-nccl-cu13, and name its libnccl.so.2 in "
-                  "FLOPCAST_NCCL_LIBRARY or its folder in LD_LIBRARY_PATH",
-                  tried));
+  throw EnvironmentError(fmt::format(
+      "NCCL, which --backend nccl requires, was not found:{}\n  help: install libnccl2 or the Python package "
+      "nvidia-nccl-cu13, and set FLOPCAST_NCCL_LIBRARY to its libnccl.so.2 or LD_LIBRARY_PATH to its folder",
+      tried));
 }
 
 }  // namespace flopcast::realrun

@@ -12,7 +12,7 @@ namespace flopcast::realrun {
 
 namespace {
 
-constexpr int kAllBlocks = 0;  // as many as NCCL takes by itself
+constexpr int kAllBlocks = 0;  // as many as NCCL uses by default
 
 }  // namespace
 
@@ -29,7 +29,7 @@ struct NcclTransport::Queued : Pending {
   }
 };
 
-/// While it lives the rank waits for others, in the midst of what may take as long as it takes.
+/// Applies the time limit during its lifetime, because the rank waits for others during work that has none.
 class NcclTransport::Joining {
  public:
   explicit Joining(NcclTransport& transport) : transport_(transport) {
@@ -68,10 +68,10 @@ NcclTransport::NcclTransport(NcclApi& nccl, Queues& queues, StreamOf stream_of, 
 NcclTransport::~NcclTransport() {
   closing_ = true;
   watcher_.join();
-  if (!failed_) leave_all();  // else aborted, which ends them too
+  if (!failed_) leave_all();  // otherwise aborted, which also ends them
 }
 
-// Leaving waits for the other members, one of which may die just now.
+// Leaving waits for the other members, one of which may have just died.
 void NcclTransport::leave_all() {
   constexpr auto kPause = std::chrono::milliseconds(1);
   std::atomic<bool> left{false};
@@ -83,7 +83,7 @@ void NcclTransport::leave_all() {
     if (std::chrono::steady_clock::now() > deadline) {
       {
         const std::lock_guard lock(mutex_);
-        failure_ = fmt::format("rank {} is stuck as it leaves NCCL: another has not left for {} ms",
+        failure_ = fmt::format("rank {} is stuck leaving NCCL: another rank has not left for {} ms",
                                options_.place.rank, options_.patience.count());
       }
       abandon();
@@ -117,21 +117,21 @@ NcclApi::Communicator NcclTransport::join(const std::string& name, const std::ve
   return communicator;
 }
 
-// Groups of the same members share a communicator: each costs seconds to form and some hundred megabytes. All members
-// form their groups, and use them, in one order.
+// Groups of the same members share a communicator, because each takes seconds to form and some hundred megabytes. All
+// members form and use their groups in the same order.
 Group NcclTransport::form_group(Axis axis, const std::vector<int>& members) {
   Group group = group_of(groups_++, axis, members, rank());
   if (group.size() <= 1) return group;
   const auto [formed, is_new] = formed_.emplace(members, nullptr);
   if (is_new) {
-    // By the first group that has these members: everybody counts groups alike.
+    // Named after the first group with these members: all ranks number groups alike.
     formed->second = join(fmt::format("group {}", group.id), members, group.index, kAllBlocks);
   }
   communicators_[group.id] = formed->second;
   return group;
 }
 
-// In the order of the list, which is everybody's: of all pairs that are left the first one always finds both its ends.
+// Follows the list, which is the same on all ranks: both ends of the first remaining pair are always ready.
 void NcclTransport::connect(const std::vector<std::pair<int, int>>& pairs) {
   for (const auto& [one, other] : pairs) {
     if (rank() != one && rank() != other) continue;
@@ -141,7 +141,7 @@ void NcclTransport::connect(const std::vector<std::pair<int, int>>& pairs) {
   }
 }
 
-// NCCL connects two ranks when they first exchange something, and both wait until then.
+// NCCL connects two ranks at their first exchange, for which both must wait.
 NcclTransport::Connection NcclTransport::connect_one(int from, int to) {
   Connection connection;
   const bool sends = rank() == from;
@@ -196,7 +196,7 @@ void NcclTransport::wait(const Request& request) {
 
 void NcclTransport::run(const Group& group, const Collective& collective) {
   const std::shared_ptr<Moment> end = execute(Queue::kCompute, group, collective);
-  // Host code relies on everybody being there.
+  // Host code relies on all ranks having arrived.
   if (collective.kind == CollectiveKind::kBarrier) wait_on_host(end);
 }
 
@@ -213,7 +213,7 @@ std::shared_ptr<Moment> NcclTransport::execute(Queue queue, const Group& group, 
     if (copies_own(collective)) queues_.copy(queue, collective.input, collective.output);
   } else {
     const NcclApi::Communicator communicator = communicators_.at(group.id);
-    // One operation of a communicator after the other, whichever queue they are in.
+    // Operations of a communicator run one after another, even if they are in different queues.
     std::shared_ptr<Moment>& last = last_[communicator];
     if (last != nullptr) queues_.wait(queue, last);
     void* stream = stream_of_(queue);
@@ -260,7 +260,7 @@ void NcclTransport::wait_on_host(const std::shared_ptr<Moment>& moment) {
     throw_if_failed();
     std::this_thread::sleep_for(kPause);
   }
-  // It has come, and so this returns; a log of who waits for whom learns it.
+  // Returns immediately, because the moment is reached; tests record the dependency.
   moment->time();
   throw_if_failed();
 }
@@ -271,12 +271,12 @@ std::string NcclTransport::failure() const {
 }
 
 void NcclTransport::fail(const std::string& failure) {
-  // The first failure is the cause, the others follow from it.
+  // The first failure is the cause; others follow from it.
   std::string first = failure;
   try {
     if (!store_.set_once("failure", failure)) first = store_.get("failure").value_or(failure);
   } catch (const EnvironmentError&) {
-    // A store that has gone tells nobody; this process tells at least its own.
+    // Without the store, other processes cannot be notified; this process still reports its own failure.
   }
   {
     const std::lock_guard lock(mutex_);
@@ -288,14 +288,15 @@ void NcclTransport::fail(const std::string& failure) {
   abort_all();
 }
 
-// All at once: an abort may wait until nothing runs on the GPU, and operations of the other communicators run there
-// until they are aborted too.
+// All concurrently: an abort may wait until the GPU is idle, and operations of the other communicators run there until
+// they are aborted as well.
 void NcclTransport::abort_all() {
   using Steady = std::chrono::steady_clock;
   constexpr auto kPause = std::chrono::milliseconds(1);
   constexpr auto kLongestCall = std::chrono::seconds(1);
-  // From now on no operation begins. One that has may itself wait for others, and while a thread is in a call of a
-  // communicator no other may use it, abort included (NCCL user guide, Thread Safety): then the process has to end.
+  // No operation begins from here on. One that has begun may itself wait for others, and while a thread is inside a
+  // call of a communicator no other thread may use it, not even to abort (NCCL user guide, Thread Safety): the process
+  // must then end.
   std::unique_lock calling(calling_, std::defer_lock);
   for (const auto deadline = Steady::now() + kLongestCall; !calling.try_lock();) {
     if (Steady::now() > deadline) return abandon();
@@ -325,9 +326,9 @@ void NcclTransport::abort_all() {
   for (std::thread& thread : aborts) thread.join();
 }
 
-// What is wrong, as far as this rank can see; empty when nothing is.
+// Failure that is visible to this rank; empty if there is none.
 std::string NcclTransport::find_failure() {
-  // Not by rank(), which is virtual: the watcher may come while a derived object is still being made.
+  // Does not call the virtual rank(): the watcher may run while a derived object is still being constructed.
   const int own = options_.place.rank;
   std::string activity;
   std::string error;
@@ -336,7 +337,7 @@ std::string NcclTransport::find_failure() {
   {
     const std::lock_guard lock(mutex_);
     activity = activity_;
-    // Under the lock: an abort, which frees them, takes them away first.
+    // Under the lock: an abort removes communicators from the list before it frees them.
     for (const NcclApi::Communicator communicator : joined_) {
       if (error.empty()) error = nccl_.error_of(communicator);
     }
@@ -350,8 +351,7 @@ std::string NcclTransport::find_failure() {
   }
   if (!error.empty()) return fmt::format("rank {} failed in {}: NCCL: {}", own, activity, error);
   if (!idle && std::chrono::steady_clock::now() - since > options_.patience) {
-    return fmt::format("rank {} is stuck in {}: it has not come further for {} ms", own, activity,
-                       options_.patience.count());
+    return fmt::format("rank {} is stuck in {}: no progress for {} ms", own, activity, options_.patience.count());
   }
   return {};
 }

@@ -16,8 +16,8 @@ class Rendezvous {
  public:
   std::condition_variable changed;
   std::vector<int> present;                  // ranks that have arrived in this round
-  std::array<std::vector<Offer>, 2> offers;  // of this round and the one before, by member
-  std::array<std::size_t, 2> seen{};         // by so many members
+  std::array<std::vector<Offer>, 2> offers;  // of this round and the previous one, by member
+  std::array<std::size_t, 2> seen{};         // number of members that have read each round's offers
   std::uint64_t round = 0;
 };
 
@@ -30,7 +30,7 @@ ThreadHub::ThreadHub(int ranks, std::chrono::milliseconds patience, const std::a
 
 ThreadHub::~ThreadHub() = default;
 
-// Sleeps in short pieces: ThreadSanitizer of GCC 12 knows waits by the system clock only, and that clock may jump.
+// Waits in short pieces: GCC 12's ThreadSanitizer supports only waits on the system clock, and that clock may jump.
 template <class Ready>
 void ThreadHub::wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& wake, int rank,
                            const std::string& awaited, Ready ready) {
@@ -92,7 +92,7 @@ std::vector<Offer> ThreadHub::meet(Rendezvous& point, const Group& group, int ra
   std::size_t place = 0;
   {
     const std::lock_guard lock(mutex_);
-    // A member that is quicker may be in the next round already, but not in the one after that.
+    // A faster member may be one round ahead, but not two.
     place = point.round % point.offers.size();
     point.offers[place].resize(group.members.size());
     point.offers[place][static_cast<std::size_t>(group.index)] = offer;
@@ -100,7 +100,7 @@ std::vector<Offer> ThreadHub::meet(Rendezvous& point, const Group& group, int ra
   gather(point, group, rank);
   const std::lock_guard lock(mutex_);
   std::vector<Offer> offers = point.offers[place];
-  // The buffers would be kept alive until the group meets again, which may be never.
+  // The buffers would otherwise be kept alive until the group meets again, which may never happen.
   if (++point.seen[place] == offers.size()) {
     point.offers[place].clear();
     point.seen[place] = 0;
@@ -118,7 +118,7 @@ void ThreadHub::gather(Rendezvous& point, const Group& group, int rank) {
     return;
   }
   const std::uint64_t round = point.round;
-  // Who is missing may change while waiting; the first to give up tells what it saw when it began.
+  // Members may arrive while this rank waits; the first rank to give up reports those missing when it began to wait.
   const std::string awaited = fmt::format("a collective with {}", missing_members(group, point));
   wait_until(lock, point.changed, rank, awaited, [&] { return point.round != round; });
 }
@@ -173,7 +173,7 @@ void abort_run(ThreadHub& hub, int rank, bool has_begun, const std::exception& e
     hub.abort(has_begun ? fmt::format("rank {} failed in {}: {}", rank, hub.activity_of(rank), reason_of(error))
                         : fmt::format("rank {} could not start: {}", rank, reason_of(error)));
   } catch (const std::bad_alloc&) {
-    hub.abort("out of memory");  // words that are short enough to need none
+    hub.abort("out of memory");  // short enough to need no allocation
   }
 }
 
@@ -183,7 +183,7 @@ struct ThreadTransport::Started : Pending {
   Started(Group members, Offer operation) : group(std::move(members)), offer(std::move(operation)) {}
   Group group;
   Offer offer;
-  Interval ran;       // written before, and read after `done`
+  Interval ran;       // written before `done`, and read after it
   bool done = false;  // guarded by the transport's mutex
   Interval interval() const override { return ran; }
 };
@@ -194,7 +194,7 @@ struct ThreadTransport::Receive : Pending {
   int from;
   MessageKey key;
   Buffer into;
-  std::shared_ptr<Moment> free;  // from when on nothing called before uses `into`
+  std::shared_ptr<Moment> free;  // from then on no earlier work uses `into`
   std::shared_ptr<Moment> arrived;
   std::optional<Mark> arrival() const override { return Mark{0, arrived}; }
 };
@@ -275,7 +275,7 @@ void ThreadTransport::work() {
     try {
       execute(*next);
     } catch (const Aborted&) {
-      // told already
+      // already reported
     } catch (const std::exception& error) {
       abort_run(hub_, rank_, true, error);
     }
@@ -288,7 +288,7 @@ void ThreadTransport::work() {
 
 void ThreadTransport::await(const Started& started) {
   std::unique_lock lock(mutex_);
-  // The second thread has the time limit: when it gives up, it marks its work as done.
+  // The second thread enforces the time limit: if it gives up, it marks its work as done.
   changed_.wait(lock, [&] { return started.done; });
   lock.unlock();
   hub_.throw_if_aborted();
@@ -305,7 +305,7 @@ void ThreadTransport::execute(Started& started) {
   started.ran.end = {0, execute(Queue::kGradient, started.group, started.offer)};
 }
 
-// Returns the moment from which on the output is there and no member reads this rank's buffers any more.
+// Returns the moment from which on the output is valid and no member reads this rank's buffers.
 std::shared_ptr<Moment> ThreadTransport::execute(Queue queue, const Group& group, const Offer& offer) {
   const Collective& collective = offer.collective;
   if (group.size() <= 1) {
@@ -318,7 +318,7 @@ std::shared_ptr<Moment> ThreadTransport::execute(Queue queue, const Group& group
     return end;
   }
   Rendezvous& point = hub_.rendezvous(group.id);
-  // Everybody's moments are waited for: nobody reads before the writer is through, or writes before the readers are.
+  // Waits for all members' moments: nobody reads before the writer is done, or writes before the readers are.
   const auto meet_at = [&](std::shared_ptr<Moment> own) {
     std::vector<Offer> members = hub_.meet(point, group, rank_, {collective, std::move(own)});
     for (const Offer& member : members) {
@@ -345,7 +345,7 @@ std::shared_ptr<Moment> ThreadTransport::execute(Queue queue, const Group& group
   return end;
 }
 
-// A member reads as much of the others' memory as it sends.
+// A member reads as many bytes of the others' memory as it sends.
 void ThreadTransport::reduce(Queue queue, const std::vector<Offer>& members, const Group& group) {
   const Collective& own = members[static_cast<std::size_t>(group.index)].collective;
   std::vector<Buffer> inputs;
@@ -384,9 +384,9 @@ void run_rank(ThreadHub& hub, int rank, const MakeTransport& make_transport,
       body(*transport);
       transport->note({.kind = Activity::Kind::kDone, .action = {}});
     } catch (const Aborted&) {
-      return;  // somebody else's failure, already told
+      return;  // another rank's failure, already reported
     } catch (const std::exception& error) {
-      // Before the transport is taken down: its second thread may wait for others.
+      // Before the transport is destroyed, because its second thread may wait for others.
       abort_run(hub, rank, true, error);
     }
   } catch (const std::exception& error) {
@@ -394,7 +394,7 @@ void run_rank(ThreadHub& hub, int rank, const MakeTransport& make_transport,
   }
 }
 
-/// Which ranks have come to their end.
+/// Tracks which ranks have finished.
 class Attendance {
  public:
   explicit Attendance(int ranks) : ended_(static_cast<std::size_t>(ranks), false) {}
@@ -405,7 +405,7 @@ class Attendance {
     changed_.notify_all();
   }
 
-  /// Returns when all have left, or when some have not `patience` after the run was lost.
+  /// Returns once all have left, or if some have not by `patience` after the run was lost.
   void wait(const ThreadHub& hub, std::chrono::milliseconds patience) {
     using Steady = std::chrono::steady_clock;
     constexpr auto kPiece = std::chrono::milliseconds(100);
@@ -436,7 +436,7 @@ class Attendance {
 std::string with_missing(const ThreadHub& hub, const std::vector<int>& missing) {
   std::string failure = hub.failure();
   for (const int rank : missing) {
-    failure += fmt::format("; rank {} has not come back from {}", rank, hub.activity_of(rank));
+    failure += fmt::format("; rank {} has not returned from {}", rank, hub.activity_of(rank));
   }
   return failure;
 }
@@ -462,7 +462,7 @@ void run_threads(int ranks, const ThreadOptions& options, const MakeTransport& m
         attendance.leave(rank);
       });
     } catch (const std::exception& error) {
-      // Those that run wait for the ones that do not.
+      // Running ranks wait for those that did not start.
       abort_run(hub, rank, false, error);
       for (int missing = rank; missing < ranks; ++missing) attendance.leave(missing);
       break;

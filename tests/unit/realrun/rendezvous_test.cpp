@@ -106,7 +106,7 @@ TEST_P(Stores, WaitUntilSomebodySets) {
     wait_for(*open(), "never", 30ms, "the id of rank 3");
     ADD_FAILURE() << "waited for nothing without an end";
   } catch (const EnvironmentError& error) {
-    EXPECT_STREQ(error.what(), "the id of rank 3 has not come within 0.03 s");
+    EXPECT_STREQ(error.what(), "the id of rank 3 did not arrive within 0.03 s");
   }
 }
 
@@ -118,7 +118,7 @@ TEST_P(Stores, RanksGather) {
 
 TEST_P(Stores, MissingRanksAreNamed) {
   const std::vector<std::string> failures = failures_of({{0, 4, 0}, {2, 4, 2}}, 100ms);
-  for (const std::string& failure : failures) EXPECT_EQ(failure, "of 4 ranks 1, 3 have not come within 0.1 s");
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "of 4 ranks, 1, 3 have not arrived within 0.1 s");
 }
 
 TEST_P(Stores, ARankThatIsThereTwiceIsRefused) {
@@ -130,7 +130,7 @@ TEST_P(Stores, ARankThatIsThereTwiceIsRefused) {
 TEST_P(Stores, CountsThatDifferAreRefused) {
   const std::vector<std::string> failures = failures_of({{0, 2, 0}, {1, 3, 1}}, 5s, 30ms);
   for (const std::string& failure : failures) {
-    EXPECT_EQ(failure.substr(0, failure.find('\n')), "rank 1 was started as one of 3 ranks, and another as one of 2");
+    EXPECT_EQ(failure.substr(0, failure.find('\n')), "rank 1 was started as one of 3 ranks, but another as one of 2");
   }
 }
 
@@ -222,7 +222,7 @@ TEST(TcpStore, NobodyListens) {
     open_tcp_store("127.0.0.1", port, "", 50ms);
     ADD_FAILURE() << "somebody listens";
   } catch (const EnvironmentError& error) {
-    EXPECT_NE(std::string(error.what()).find("nobody answers at 127.0.0.1:"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("no answer from 127.0.0.1:"), std::string::npos) << error.what();
   }
 }
 
