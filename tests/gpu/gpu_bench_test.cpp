@@ -1,5 +1,5 @@
-// What calibrate --cuda stands on, on a GPU: products of every number format are right, every sample of the set can be
-// taken, and its time is one that a GPU can have. Skipped where there is no GPU.
+// The basis of calibrate --cuda, on a GPU: products of every number format are correct, every sample of the set can be
+// taken, and its time is plausible for a GPU. Skipped without a GPU.
 #include <gtest/gtest.h>
 
 #include <cuda_runtime_api.h>
@@ -36,7 +36,7 @@ class BenchOnGpu : public testing::Test {
   std::unique_ptr<MeasuredGpu> gpu_;
 };
 
-// IEEE 754, and e4m3 of OCP's specification of 8-bit floats; normal numbers.
+// IEEE 754, and e4m3 of OCP's specification of 8-bit floats; normal numbers only.
 double decoded(std::uint32_t bits, int exponent_bits, int mantissa_bits) {
   const int width = 1 + exponent_bits + mantissa_bits;
   const double mantissa = (bits & ((1U << mantissa_bits) - 1U)) / std::exp2(mantissa_bits);
@@ -63,7 +63,7 @@ double value_at(const std::vector<std::byte>& bytes, std::size_t index, Factors 
   return decoded(bits, 4, 3);
 }
 
-/// Memory of the GPU with random numbers, and what they are.
+/// GPU memory filled with random numbers, and their values.
 class RandomMatrix {
  public:
   RandomMatrix(std::size_t count, Factors factors, std::uint64_t seed, cudaStream_t stream)
@@ -114,7 +114,7 @@ void check_product(const cuda::Product& product, cuda::MatrixProducts& products,
         sum += left * right;
         size += std::abs(left * right);
       }
-      // Of tf32 and bf16 results the last bits, of fp8 the sums that tensor cores cut off.
+      // Tolerates the last bits of tf32 and bf16 results, and for fp8 the sums that tensor cores truncate.
       ASSERT_NEAR(result.at(row * product.n + column), sum, 1e-2 * size) << row << ", " << column;
     }
   }
@@ -146,7 +146,7 @@ TEST_F(BenchOnGpu, ProductsOfEveryFormatAndLayoutAreRight) {
   cudaStreamDestroy(stream);
 }
 
-// One sample of every kind, operator and type: small, so that all of it takes seconds.
+// One sample of every kind, operator and type, small enough for all of them to take seconds.
 TEST_F(BenchOnGpu, EverySampleCanBeTaken) {
   GpuSet set;
   set.quick = true;
@@ -173,7 +173,7 @@ TEST_F(BenchOnGpu, EverySampleCanBeTaken) {
   EXPECT_GT(seen.size(), 25u);
 }
 
-// Twice the channels copy faster, and a product beside them is not faster than alone.
+// Twice the channels copy faster, and an overlapped product is not faster than alone.
 TEST_F(BenchOnGpu, ChannelsTakeMultiprocessors) {
   const auto median = [this](const SampleKey& key) {
     PreparedWork prepared = gpu_->prepare(key);

@@ -1,5 +1,5 @@
-// The kernels on a GPU, each against the host's on random inputs, and trainings of the loss matrix on virtual devices.
-// Skipped where there is no GPU.
+// The kernels on a GPU, each compared with the host's on random inputs, and trainings of the loss matrix on virtual
+// devices. Skipped without a GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -57,13 +57,13 @@ TEST_F(OnGpu, ProductsInBf16) {
   check(check_products, GemmPrecision::kBf16, 1e-2, 1e-5);
 }
 
-// Below compute capability 8.9 it is bf16.
+// Falls back to bf16 below compute capability 8.9.
 TEST_F(OnGpu, ProductsIn8Bits) {
   const bool has_fp8 = cuda::precision_on(cuda::open_gpu(0), GemmPrecision::kFp8) == GemmPrecision::kFp8;
   check(has_fp8 ? check_float8_products : check_products, GemmPrecision::kFp8, 1e-2);
 }
 
-// Converting to 8 bits needs no tensor cores of theirs.
+// Conversion to 8 bits needs no tensor cores that support them.
 TEST_F(OnGpu, NumbersOf8BitsAreThoseOfTheSpecification) {
   check(check_float8_numbers, GemmPrecision::kFp32, 1e-5);
 }
@@ -150,10 +150,10 @@ TEST_F(OnGpu, LossesInTf32) {
   expect_losses(one.plan, one.name, GemmPrecision::kTf32, 2e-3);
 }
 
-// Sizes of the matrix are no multiples of 16: wider heads, longer sequences.
+// The matrix's usual sizes are not multiples of 16: uses wider heads and longer sequences.
 TEST_F(OnGpu, LossesIn8Bits) {
   const bool has_fp8 = cuda::precision_on(cuda::open_gpu(0), GemmPrecision::kFp8) == GemmPrecision::kFp8;
-  if (!has_fp8) GTEST_SKIP() << "this GPU multiplies no 8 bits";
+  if (!has_fp8) GTEST_SKIP() << "this GPU does not support 8-bit products";
   MatrixCase one = schedules_by_layouts().front();
   one.plan.network.hidden *= 16;
   one.plan.network.ffn *= 16;
@@ -170,7 +170,7 @@ TEST_F(OnGpu, PartsOfTheirOwnTrainAlike) {
   for (std::size_t step = 0; step < expected.size(); ++step) EXPECT_NEAR(actual[step], expected[step], 1e-3);
 }
 
-// What takes longest comes last.
+// Last, because it takes longest.
 TEST_F(OnGpu, LossesOfTheMatrixInFp32) {
   for (const MatrixCase& one : schedules_by_layouts()) {
     expect_losses(one.plan, one.name, GemmPrecision::kFp32, 1e-4);

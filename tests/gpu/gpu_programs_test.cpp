@@ -1,4 +1,4 @@
-// A flopcast-run built with CUDA, where it has no GPU: it starts, does what needs none, and says what is missing.
+// A flopcast-run built with CUDA but without a GPU: it starts, does what needs no GPU, and reports what is missing.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kBadUsage = 2;
 constexpr int kEnvironmentFailed = 4;
-constexpr int kDiffers = 1;  // of torch_losses.py, as the next
+constexpr int kDiffers = 1;  // exit codes of torch_losses.py
 constexpr int kLeftOut = 77;
 
 CommandResult run(std::vector<std::string> flags, const CommandOptions& options = {}) {
@@ -25,7 +25,7 @@ CommandResult run(std::vector<std::string> flags, const CommandOptions& options 
   return run_command(words, options);
 }
 
-// No GPU for the program even where there is one.
+// Hides any GPU from the program.
 CommandOptions without_gpu() {
   CommandOptions options;
   options.environment["CUDA_VISIBLE_DEVICES"] = "-1";
@@ -85,7 +85,7 @@ TEST(GpuPrograms, ProcessesThatCannotMeetSayWhatIsMissing) {
       << result.standard_error;
 }
 
-// An interactive shell of Slurm is a launched process itself.
+// An interactive shell of Slurm is itself a launched process.
 TEST(GpuPrograms, AProcessThatWasLaunchedAloneForksTheRanks) {
   CommandOptions options = without_gpu();
   options.environment["SLURM_PROCID"] = "0";
@@ -94,7 +94,7 @@ TEST(GpuPrograms, AProcessThatWasLaunchedAloneForksTheRanks) {
   EXPECT_EQ(run({"--backend", "nccl"}, options).exit_code, kEnvironmentFailed);
 }
 
-// Ours beside PyTorch's, of the same network from the same weights on the same data.
+// Our losses compared with PyTorch's, of the same network with the same weights and data.
 TEST(TorchLosses, AreOursWhereTorchIs) {
   const std::string script = (project_folder() / "tests/gpu/torch_losses.py").string();
   const std::string file = testing::TempDir() + "/torch_losses.json";
@@ -109,7 +109,7 @@ TEST(TorchLosses, AreOursWhereTorchIs) {
   }
 }
 
-// A library of PyTorch's that is not there is no traceback.
+// A PyTorch library that cannot be loaded does not cause a traceback.
 TEST(TorchLosses, ABrokenTorchIsNone) {
   const std::string folder = testing::TempDir() + "/broken_torch";
   std::filesystem::create_directories(folder);
@@ -125,7 +125,7 @@ TEST(TorchLosses, ABrokenTorchIsNone) {
   EXPECT_NE(result.standard_output.find("libcudart.so.12"), std::string::npos) << result.standard_output;
 }
 
-// With losses in PyTorch's place: `theirs` is Python, of `ours` and what the network would be trained with.
+// Replaces PyTorch's losses: `theirs` is a Python expression of `ours` and the training parameters.
 CommandResult compare_losses(const std::string& file, const std::string& theirs) {
   const std::string program =
       "import sys\n"
@@ -156,20 +156,20 @@ TEST(TorchLosses, WhatDiffersIsFound) {
   EXPECT_EQ(compare_losses(file, "[1.001 * loss for loss in ours]").exit_code, kDiffers);
   const CommandResult none = compare_losses(file, "[ours[0], float('nan'), ours[2]]");
   EXPECT_EQ(none.exit_code, kDiffers);
-  EXPECT_EQ(none.standard_error, "error: PyTorch: the loss of step 1 is no finite number\n");
-  // In bf16 losses may be as far apart as a rate that is twice too high puts them; changes may not.
+  EXPECT_EQ(none.standard_error, "error: PyTorch: the loss of step 1 is not a finite number\n");
+  // In bf16 losses may differ as much as a doubled learning rate would make them; their changes may not.
   variant("\"dtype\":\"fp32\"", "\"dtype\":\"bf16\"");
   EXPECT_EQ(compare_losses(file, "[1.001 * loss for loss in ours]").exit_code, 0);
   const CommandResult half = compare_losses(file, "[ours[0] + (loss - ours[0]) / 2 for loss in ours]");
   EXPECT_EQ(half.exit_code, kDiffers) << half.standard_output;
-  EXPECT_NE(half.standard_output.find("of 2e-02 allowed; their changes by 1.0e+00 of the largest, of 1e-01"),
+  EXPECT_NE(half.standard_output.find("(2e-02 allowed); their changes by 1.0e+00 of the largest (1e-01 allowed)"),
             std::string::npos)
       << half.standard_output;
   const std::size_t loss = text.find("\"loss\":") + 7;
   variant(text.substr(loss, text.find(',', loss) - loss), "null");
   const CommandResult diverged = compare_losses(file, "ours");
   EXPECT_EQ(diverged.exit_code, kDiffers);
-  EXPECT_EQ(diverged.standard_error, "error: " + file + ": the loss of step 0 is no finite number\n");
+  EXPECT_EQ(diverged.standard_error, "error: " + file + ": the loss of step 0 is not a finite number\n");
   variant("\"compression\":\"none\"", "\"compression\":\"8bit\"");
   const CommandResult lossy = compare_losses(file, "ours");
   EXPECT_EQ(lossy.exit_code, kBadUsage);
@@ -208,7 +208,7 @@ TEST(TorchBlock, IsLeftOutWithoutPytorch) {
   EXPECT_EQ(result.standard_output, "left out: no PyTorch here (libcudart.so.12: cannot open shared object file)\n");
 }
 
-// Both meet where MPI has told them: what is missing then is the GPU.
+// MPI tells both processes where to meet, so that only the GPU is missing.
 TEST(GpuPrograms, MpiTellsWhereToMeet) {
 #ifdef FLOPCAST_MPIRUN
   CommandOptions options = without_gpu();
@@ -230,7 +230,7 @@ TEST(GpuPrograms, MpiTellsWhereToMeet) {
 #endif
 }
 
-// Of many processes that fail alike one says so.
+// If many processes fail in the same way, only one reports it.
 TEST(GpuPrograms, ProcessesOfALauncherTellOnce) {
   const std::string job = (project_folder() / "examples/real-run/job.json").string();
   const std::string folder = "/tmp/flopcast-gpu-once-" + std::to_string(getpid());
@@ -254,7 +254,7 @@ TEST(GpuPrograms, ProcessesOfALauncherTellOnce) {
       << bad_job.standard_error;
 }
 
-// The machine's own memory has no part in it.
+// The machine's own memory does not matter.
 TEST(GpuPrograms, ModelsMayBeLargerThanTheMachine) {
   const CommandResult result = run({"--backend", "virtual-gpus", "--model.layers", "200", "--model.hidden", "65536",
                                     "--model.heads", "512", "--model.ffn", "262144"},

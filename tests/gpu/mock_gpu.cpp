@@ -1,7 +1,6 @@
-// A GPU in the programs' place, so that tests/gpu/session runs from end to end on any machine: flopcast-run with
-// kernels and streams emulated on the CPU (virtual-gpus) or as threads with NCCL's fake between them (nccl),
-// flopcast-measure with a GPU of known figures. Its times are those of a CPU; what is shown is that every file and
-// table is made.
+// Replaces the programs' GPU, so that tests/gpu/session runs end to end on any machine: flopcast-run with kernels and
+// streams emulated on the CPU (virtual-gpus), or as threads with a fake NCCL (nccl), and flopcast-measure with a GPU of
+// known figures. Its times are those of a CPU; it only shows that every file and table is produced.
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -124,7 +123,7 @@ void ToolRange::begin(const std::string& /*name*/) {
 
 namespace flopcast::realrun {
 
-// Ranks are threads here, where the product has processes.
+// Ranks are threads here, but processes in the product.
 int launch_on_nccl(const LaunchOptions& options, const ThreadOptions& threads) {
   const NcclRun run = prepare_nccl_run(options, threads.interruption);
   RunRecord about;
@@ -132,7 +131,7 @@ int launch_on_nccl(const LaunchOptions& options, const ThreadOptions& threads) {
   about.device = cuda::open_gpu(0).name;
   about.dtype = name_of(run.precision);
   about.libraries = {{"nccl", "mock"}};
-  about.conditions = "threads of a process, with NCCL's fake between them";
+  about.conditions = "threads of a process, with a fake NCCL";
   keep_run(options, run.prepared, about, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
     const TrainingPlan& plan = run.prepared.plan;
     results.assign(static_cast<std::size_t>(plan.ranks()), {});

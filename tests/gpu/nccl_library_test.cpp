@@ -1,5 +1,5 @@
-// What this program takes for NCCL's binary interface, held against NCCL's own header, and the library itself as far as
-// it goes without a GPU.
+// Compares this program's definition of NCCL's binary interface with NCCL's own header, and tests the library as far as
+// possible without a GPU.
 #include <gtest/gtest.h>
 #include <nccl.h>
 

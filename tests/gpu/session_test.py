@@ -19,7 +19,7 @@ sys.path.insert(0, str(HERE))
 import plan
 import tables
 
-# In the place of all four programs. FAULTS names runs or kernel processes and what happens to them.
+# Replaces all four programs. FAULTS names runs or kernel processes and what happens to them.
 STUB = r'''#!/usr/bin/env python3
 import json, os, pathlib, signal, sys, time
 name, words = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
@@ -139,7 +139,7 @@ class Faults(unittest.TestCase):
         # Lost runs count as missed.
         self.assertIn("6 of 10 within 5 %", page)
         self.assertLess(time.monotonic() - began, 45)
-        # What failed is done again; what was measured is not.
+        # Failed runs are repeated; measured ones are not.
         calls = pathlib.Path(self.scratch.name) / "calls"
         again = self.call.run("1", "--only", "schedules-4,kernels", CALLS=str(calls))
         self.assertEqual(again.returncode, 0, again.stdout)
@@ -203,7 +203,7 @@ class Faults(unittest.TestCase):
         (self.call.results / "kernels").mkdir(parents=True)
         (self.call.results / "kernels/kernels.jsonl").write_text('{"test": "a record without a status"}\n')
         self.call.run("1", "--only", "smoke")
-        self.assertIn("The tables could not be made: KeyError", (self.call.out / "README.md").read_text())
+        self.assertIn("The tables could not be written: KeyError", (self.call.out / "README.md").read_text())
         with tarfile.open(self.call.out / "results.tgz") as packed:
             self.assertIn("nvidia-h200-mock/runs/smoke-eager.json", packed.getnames())
 

@@ -1,6 +1,6 @@
-"""Tables of what tests/gpu/session measured: forecast next to measurement, errors next to tolerances.
+"""Tables of the measurements of tests/gpu/session: forecast next to measurement, errors next to tolerances.
 
-Two figures separated by a slash are forecast / measured. What is allowed stands in the tree before the run.
+Two figures separated by a slash are forecast / measured. Limits are committed before the run.
 """
 
 import json
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import plan
 
-# How far losses may be from one rank's, by the precision of products: as in gpu_kernels_test.cpp.
+# Allowed distance of losses from one rank's, by the precision of products; as in gpu_kernels_test.cpp.
 LOSS_TOLERANCE = {"fp32": 1e-4, "tf32": 2e-3, "bf16": 2e-2, "fp8": 5e-2}
 # Exit codes of torch_block.py.
 TORCH_STATUS = {0: "ok", 78: "missed", 77: "left out: no PyTorch here", 4: "FAILED: PyTorch sees no GPU", 3: "FAILED: no time for all rows",
                 1: "FAILED: a row failed", 124: "FAILED: the time was up", 137: "FAILED: the time was up"}
-# What the machine is; each within 10 s.
+# Commands that describe the machine, each limited to 10 s.
 FACTS = [
     "uname -srm; nproc; head -n 2 /proc/meminfo; cat /etc/os-release | head -n 2",
     "nvidia-smi",
@@ -31,8 +31,8 @@ FACTS = [
 
 
 def catalogue_name(gpu):
-    """The catalogue's device of a GPU, by the name that nvidia-smi gives; None where that does not tell."""
-    if "GH200" in gpu:  # another chip, whose name holds this one's
+    """The device in the catalogue for a GPU's name from nvidia-smi; None if the name is ambiguous."""
+    if "GH200" in gpu:  # another chip, whose name contains this one's
         return None
     for pattern, name in (("H200", "h200"), ("H100.*PCIe", "h100-pcie"), ("H100", "h100"), ("A100.*80GB", "a100-80g"),
                           ("B200", "b200")):
@@ -54,7 +54,7 @@ def read_json(path):
 
 
 def read_records(path):
-    """Of each test the last record."""
+    """The last record of each test."""
     records = {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -65,7 +65,7 @@ def read_records(path):
             record = json.loads(line)
             records[record["test"]] = record
         except (ValueError, KeyError):
-            continue  # half a line of a process that was killed
+            continue  # half a line of a killed process
     return records
 
 
@@ -86,7 +86,7 @@ class Row:
     cells: list
     status: str
     measured: bool = False
-    error: float = None  # percent, where the forecast is judged
+    error: float = None  # percent, if the forecast is judged
     problems: list = field(default_factory=list)
 
 
@@ -107,7 +107,7 @@ def sent(result):
 
 
 def compare_run(document, reference=None, profiled=None, most=None):
-    """Cells and problems of a run's file; of another run, the one of one rank, the losses that it must have."""
+    """Cells and problems of a run's file; `reference` is the single-rank run whose losses it must match."""
     comparison = document["comparison"]
     forecast, measured = comparison["forecast"], comparison["measured"]
     calibrated, seconds = forecast["iteration"]["time_s"], measured["iteration"]["time_s"]
@@ -150,9 +150,9 @@ def run_row(results, run):
             read_json(results / "runs" / f"{run.name}.json"), reference if reference else None,
             status.get("profiled_s") if run.profiled else None, plan.MOST_ERROR if run.judged else None)
     except (ValueError, KeyError, IndexError, TypeError, ZeroDivisionError) as reason:
-        return Row(run.name, [""] * 9, f"failed: no comparison ({type(reason).__name__}: {reason})")
+        return Row(run.name, [""] * 9, f"failed: cannot be compared ({type(reason).__name__}: {reason})")
     if run.reference and not reference:
-        problems.append(f"{run.reference}, whose losses it should have, was not measured")
+        problems.append(f"{run.reference}, whose losses it should match, was not measured")
     if run.profiled and status.get("profiled_s") is None:
         problems.append("no time by the profile")
     return Row(run.name, cells, "; ".join(["measured", *problems]), True, error if run.judged else None, problems)
@@ -167,7 +167,7 @@ def schedule_tables(results, runs):
         planned = sum(1 for run in runs if run.step == step and run.judged)
         within = sum(1 for row in judged if not row.problems)
         if planned:
-            text.append(f"{within} of {planned} within {plan.MOST_ERROR} %, with the bytes and losses they should have; "
+            text.append(f"{within} of {planned} within {plan.MOST_ERROR} %, with the expected bytes and losses; "
                         f"{planned - len(judged)} not measured, which count as missed.\n")
         conditions = {read_json(results / "runs" / f"{row.name}.status.json").get("conditions", "") for row in rows}
         text += [f"- {condition}\n" for condition in sorted(conditions) if condition]
@@ -196,7 +196,7 @@ def kernel_table(results):
 
 
 def block(path):
-    """A text as it was printed."""
+    """Preformatted text."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -226,10 +226,10 @@ def page(results, mock):
     sizes = plan.MOCK if mock else plan.FULL
     runs = plan.planned_runs(sizes, catalogue_name(machine.get("gpu", "")) or "h200")
     parts = [f"# Forecasts and runs on one GPU: {machine.get('gpu', 'unknown')}\n",
-             "Written by `tests/gpu/session`. Ranks share one GPU: nothing here says how fast links between GPUs are. "
+             "Written by `tests/gpu/session`. Ranks share one GPU: links between GPUs are not measured. "
              "Figures separated by a slash: forecast / measured.\n"]
     if mock:
-        parts.append("**A mock of a GPU: no figure here means anything.**\n")
+        parts.append("**A mock of a GPU: all figures are meaningless.**\n")
     if steps:
         parts.append(markdown(("step", "call", "s", "status"),
                               [(name, step["call"], step["seconds"], step["status"]) for name, step in steps.items()]))

@@ -36,11 +36,11 @@ INCOMPLETE = 3
 NO_GPU = 4
 LEFT_OUT = 77
 MISSED = 78
-# Mean error in percent that is allowed: of steps with the catalogue's figures and with a measured profile, of memory.
+# Allowed mean error in percent: of steps with the catalogue's figures and with a measured profile, and of memory.
 MOST = {"catalogue": 12, "profile": 8, "reserved": 6, "allocated": 6}
 GIB = 2.0**30
 NO_TIME = "no time"
-# Set for the process that replaces one whose GPU context the grouped product broke.
+# Set for the process that replaces one whose GPU context the grouped product has broken.
 NOT_GROUPED = "TORCH_BLOCK_NOT_GROUPED"
 KILL_AFTER = 5
 
@@ -56,7 +56,7 @@ def case(name, shape, layers, batch, length, precision="bf16", compiled=False, r
             "compiled": compiled, "recompute": recompute, "fsdp": fsdp}
 
 
-# What tells most comes first: a run whose time is up has the beginning.
+# The most informative first: a run that exceeds its time still has the beginning.
 CASES = [
     case("llama", LLAMA, 4, 4, 4096),
     case("llama", LLAMA, 4, 4, 4096, compiled=True),
@@ -95,16 +95,16 @@ def title(one):
 
 
 def row_of(one, device, grouped):
-    """What a user would give to forecast the step, in the words of rows of one's own."""
+    """The job with which a user would forecast the step, in the format of user-defined rows."""
     shape = one["shape"]
     model = {**shape, "layers": one["layers"], "sequence_length": one["length"], "norm": "rmsnorm", "gated_mlp": True,
              "biases": False, "positions": "rotary", "tied_embeddings": False}
     layout = {"micro_batch_size": one["batch"], "global_batch_size": one["batch"],
               "recompute": "full" if one["recompute"] else "none"}
     training = {"precision": one["precision"], "optimizer": "adam"}
-    # Its first version keeps what an eager loss keeps; later ones compile the loss with the blocks.
+    # The first version keeps the same tensors as an eager loss; later ones compile the loss with the blocks.
     software = {"stack": "torchtitan" if one["compiled"] else "torchtitan@2024-06", "compile": one["compiled"]}
-    note = "peak memory as reserved"
+    note = "peak reserved memory"
     if one["fsdp"]:
         note += "; on one rank FSDP2 sends nothing: casts and copies only"
         layout.update(data_parallel="fsdp", zero=3)
@@ -125,7 +125,7 @@ def forecast(arguments, row, profile=None):
     command = [arguments.flopcast, "simulate", "-", "--format", "json"] + (["--profile", profile] if profile else [])
     answer = subprocess.run(command, input=json.dumps(job), text=True, capture_output=True, check=False)
     if answer.returncode not in (0, 3):
-        print(f"error: {row['id']}: flopcast leaves with {answer.returncode}: {answer.stderr.strip()}", file=sys.stderr)
+        print(f"error: {row['id']}: flopcast exits with {answer.returncode}: {answer.stderr.strip()}", file=sys.stderr)
         sys.exit(BAD_INPUT)
     result = json.loads(answer.stdout)
     memory = result["memory"]
@@ -135,11 +135,11 @@ def forecast(arguments, row, profile=None):
 
 
 class NotHere(Exception):
-    """This PyTorch, or this GPU, lacks what a case needs."""
+    """This PyTorch or GPU does not support a case."""
 
 
 def build_modules():
-    """Modules need torch's classes; they are made once torch is there."""
+    """Modules derive from torch's classes, so they are defined once torch is loaded."""
 
     class RmsNorm(nn.Module):
         def __init__(self, width):
@@ -272,16 +272,16 @@ def loss_of(logits, targets):
 
 
 def to_float8(x, dtype):
-    """Scaled by the largest magnitude: the numbers, and what multiplies them back."""
+    """Returns the numbers, scaled by the largest magnitude, and the factor that undoes it."""
     scale = x.abs().amax().float().clamp(min=1e-12) / torch.finfo(dtype).max
     return (x.float() / scale).to(dtype), scale
 
 
 def own_float8_linear():
-    """y = x·wT and its gradients in 8 bits by cuBLASLt: e4m3, gradients e5m2, a scale each tensor."""
+    """y = x·wT and its gradients in 8 bits by cuBLASLt: e4m3, gradients e5m2, one scale per tensor."""
 
     def product(a, b_transposed, fast=False):
-        """a·b of (numbers, scale), the second given as rows of its columns: the layout cuBLASLt multiplies."""
+        """a·b of (numbers, scale), with b transposed: the layout that cuBLASLt supports."""
         return torch._scaled_mm(a[0], b_transposed[0].t(), scale_a=a[1], scale_b=b_transposed[1],
                                 out_dtype=torch.bfloat16, use_fast_accum=fast)
 
@@ -292,7 +292,7 @@ def own_float8_linear():
         @staticmethod
         def forward(ctx, x, weight):
             ctx.save_for_backward(x, weight)
-            # As torchao's: sums of gradients are kept exact.
+            # As in torchao: sums of gradients are exact.
             return product(to_float8(x, torch.float8_e4m3fn), to_float8(weight, torch.float8_e4m3fn), fast=True)
 
         @staticmethod
@@ -309,9 +309,9 @@ def own_float8_linear():
 
 
 def with_float8(model):
-    """The linears of blocks multiply 8 bits; says whose they are."""
+    """Makes the linears of blocks multiply in 8 bits; returns the name of the implementation."""
     if not (on_gpu and hasattr(torch, "_scaled_mm") and torch.cuda.get_device_capability() >= (8, 9)):
-        raise NotHere("no products of 8 bits")
+        raise NotHere("no 8-bit products")
     try:
         from torchao.float8 import convert_to_float8_training
     except ImportError:
@@ -341,7 +341,7 @@ def with_fsdp(model):
 
 
 def has_grouped_product():
-    """Whether experts can be multiplied by one kernel, forward and backward, tried on a small product."""
+    """True if one kernel can multiply all experts, forward and backward; tested on a small product."""
     if not (on_gpu and hasattr(torch, "_grouped_mm")) or NOT_GROUPED in os.environ:
         return False
     try:
@@ -349,7 +349,7 @@ def has_grouped_product():
         weights = torch.randn(2, 48, 32, device=device, dtype=torch.bfloat16, requires_grad=True)
         ends = torch.tensor([27, 64], device=device, dtype=torch.int32)
         result = torch._grouped_mm(rows, weights.transpose(-2, -1), offs=ends)
-        gradient = torch.randn_like(result)  # a sum's would be expanded, with strides that backward refuses
+        gradient = torch.randn_like(result)  # the gradient of a sum would be expanded, with strides that backward refuses
         result.backward(gradient)
         parts = list(zip(rows.detach().split([27, 37]), weights.detach(), gradient.split([27, 37])))
         pairs = [(result.detach(), torch.cat([part @ weight.t() for part, weight, _ in parts])),
@@ -357,8 +357,8 @@ def has_grouped_product():
                  (weights.grad, torch.stack([of_part.t() @ part for part, _, of_part in parts]))]
         if all(torch.allclose(seen.float(), plain.float(), rtol=0.02, atol=0.2) for seen, plain in pairs):
             return True
-        print("no grouped product: it differs from plain ones", file=sys.stderr)
-    except Exception as error:  # of any kind: experts are multiplied one by one then
+        print("no grouped product: its results differ from plain products", file=sys.stderr)
+    except Exception as error:  # of any kind: experts are then multiplied one by one
         print(f"no grouped product: {type(error).__name__}: {error}", file=sys.stderr)
         if "CUDA error" in str(error):
             os.environ[NOT_GROUPED] = "1"
@@ -367,23 +367,23 @@ def has_grouped_product():
 
 
 def start_again():
-    """After an error of the GPU nothing more runs in this process."""
+    """Restarts the process, because nothing runs in it after a GPU error."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 def refuse_wide_weights(module, _):
-    """Before a module's forward pass: on one rank some versions of FSDP2 forget the cast."""
+    """Called before a module's forward pass: on one rank, some versions of FSDP2 omit the cast."""
     if module.weight.dtype != torch.bfloat16:
         raise NotHere(f"FSDP2 on one rank leaves weights in {module.weight.dtype}")
 
 
 def measure(one, grouped, repetitions):
-    """Median seconds of a step and what memory it took, with every step's time; what it ran with; when it was timed."""
+    """Median seconds of a step and its memory, with every step's time; its configuration; when it was timed."""
     torch.manual_seed(1)
     software = {}
-    # Made on the GPU: a host takes its time over random numbers. PyTorch before 2.0 knows no such context.
+    # Created on the GPU, because a host is slow at random numbers. PyTorch before 2.0 does not support this context.
     with torch.device(device) if hasattr(torch.device, "__enter__") else contextlib.nullcontext():
         model = network(one, grouped)
     model = model.to(device)
@@ -394,7 +394,7 @@ def measure(one, grouped, repetitions):
     hooks = []
     if one["fsdp"]:
         with_fsdp(model)
-        # The first module that has weights, outside of what is compiled.
+        # The first module with weights, outside of compiled code.
         hooks.append(model.embedding.register_forward_pre_hook(refuse_wide_weights))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **({"fused": True} if on_gpu else {}))
     loss = loss_of
@@ -423,7 +423,7 @@ def measure(one, grouped, repetitions):
         software["graph_breaks"] = sum(counters["graph_break"].values())
     # As in training, the host does not wait for the end of a step.
     if on_gpu:
-        # What was needed to build and to compile is no memory of a step.
+        # Memory for building and compiling is not part of a step.
         torch.cuda.synchronize()
         gc.collect()
         torch.cuda.empty_cache()
@@ -452,14 +452,14 @@ def measure(one, grouped, repetitions):
 
 
 class Clocks:
-    """Clock (MHz) and power (W) by nvidia-smi, four times a second, and when each was told; nothing without it."""
+    """Clock (MHz) and power (W) from nvidia-smi, four times a second, with the time of each reading; empty without it."""
 
     def __init__(self):
         self.process, self.samples = None, []
         words = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits", "-lms", "250"]
         if not (on_gpu and shutil.which(words[0])):
             return
-        if shutil.which("stdbuf"):  # else a pipe may get many lines at once, too late
+        if shutil.which("stdbuf"):  # otherwise a pipe may deliver many lines at once, too late
             words = ["stdbuf", "-oL", *words]
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.reader = threading.Thread(target=self.read, daemon=True)
@@ -486,7 +486,7 @@ class Clocks:
 
 
 def measure_row(one, grouped, repetitions):
-    """What was measured of a row, or why nothing was: keys that its row takes over."""
+    """Measurements of a row, or the reason why there are none, as keys of the row."""
     row = {"libraries": libraries(), "grouped": grouped}
     if on_gpu:
         row["allocated_before_gib"] = torch.cuda.memory_allocated() / GIB
@@ -496,7 +496,7 @@ def measure_row(one, grouped, repetitions):
         row["libraries"].update(of_case)
     except NotHere as reason:
         row["left_out"] = str(reason)
-    except Exception as error:  # any kind: what PyTorch cannot do is reported
+    except Exception as error:  # of any kind: what PyTorch does not support is reported
         if "out of memory" in str(error):
             row.update(left_out="out of memory", oom=True)
         else:
@@ -508,11 +508,11 @@ def measure_row(one, grouped, repetitions):
 
 
 def measure_in_process(one, arguments, seconds):
-    """The same by a process of its own, which has so many seconds."""
+    """The same in a separate process, which is limited to `seconds`."""
     words = [sys.executable, __file__, "--row", title(one), "--repetitions", str(arguments.repetitions)]
     began = time.monotonic()
-    # Through a file: a process that cannot be ended would hold a pipe open. In this process group, so that whoever ends
-    # this script ends the row, too.
+    # Through a file, because a process that cannot be ended would keep a pipe open. In this process group, so that the
+    # row ends together with this script.
     with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
         process = subprocess.Popen(words + (["--small"] if arguments.small else []), stdin=subprocess.DEVNULL, stdout=out,
                                    preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL))
@@ -542,7 +542,7 @@ def libraries():
     return found
 
 
-# Of each kind of memory: the name of the forecast and of what was measured.
+# Names of the forecast and of the measurement of each kind of memory.
 MEMORY = {"reserved": ("reserved_gib", "peak_memory_gib"), "allocated": ("allocated_gib", "allocated_gib")}
 
 
@@ -551,7 +551,7 @@ def percent(told, seen):
 
 
 def table_of(rows):
-    """Markdown: each row's step and memory beside what was forecast; of two figures the first is the forecast."""
+    """Markdown: each row's step and memory next to the forecast; of two figures the first is the forecast."""
     lines = ["| row | forecast (s) | by the profile (s) | measured (s) | error % | profile % | reserved (GiB) "
              "| error % | allocated (GiB) | error % | |", "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|"]
     for row in rows:
@@ -573,7 +573,7 @@ def table_of(rows):
 
 
 def mean_errors(rows):
-    """Mean absolute errors in percent, by what was forecast."""
+    """Mean absolute errors in percent, by forecast quantity."""
     timed = [row for row in rows if "iteration_s" in row.get("measured", {})]
     errors = {"catalogue": [percent(row["forecast"]["iteration_s"], row["measured"]["iteration_s"]) for row in timed],
               "profile": [percent(row["by_profile"]["iteration_s"], row["measured"]["iteration_s"]) for row in timed
@@ -590,22 +590,22 @@ def parse_arguments():
     parser.add_argument("--device", default="h200", help="the GPU, by the catalogue's name")
     parser.add_argument("--profile", help="a device profile, for a second forecast")
     parser.add_argument("--row", metavar="ID", help="measure this row in this process and print it as JSON")
-    parser.add_argument("--rows", type=int, metavar="N", help="only the first N rows, which tell most")
-    parser.add_argument("--row-seconds", type=float, default=60, help="most seconds of a row (60)")
-    parser.add_argument("--repetitions", type=int, default=15, help="steps that count (15)")
-    parser.add_argument("--seconds", type=float, default=240, help="no row begins later than this (240)")
+    parser.add_argument("--rows", type=int, metavar="N", help="only the first N rows, the most informative ones")
+    parser.add_argument("--row-seconds", type=float, default=60, help="maximum seconds per row (60)")
+    parser.add_argument("--repetitions", type=int, default=15, help="measured steps (15)")
+    parser.add_argument("--seconds", type=float, default=240, help="no row begins after this time (240)")
     parser.add_argument("--small", action="store_true", help="tiny networks, on a CPU too; errors are not judged")
     parser.add_argument("--dry-run", action="store_true", help="forecasts only, without PyTorch")
-    parser.add_argument("--table", metavar="FILE", help="print the table of rows that were written, and no more")
-    parser.add_argument("-o", dest="output", help="JSON file for the rows; those that it has are not measured again")
+    parser.add_argument("--table", metavar="FILE", help="only print the table of the rows in this file")
+    parser.add_argument("-o", dest="output", help="JSON file for the rows; rows that it contains are not measured again")
     arguments = parser.parse_args()
     if not (arguments.output or arguments.table or arguments.row):
-        parser.error("-o, --table or --row is needed")
+        parser.error("-o, --table or --row is required")
     return arguments
 
 
 def report(rows, judged):
-    """Prints the table and mean errors; whether one is more than is allowed."""
+    """Prints the table and mean errors; returns True if one exceeds its limit."""
     print(table_of(rows))
     errors = mean_errors(rows)
     for what, error in errors.items():
@@ -615,7 +615,7 @@ def report(rows, judged):
 
 
 def read_rows(path):
-    """All rows of a file, those without a measurement too; none of a file that is missing or half written."""
+    """All rows of a file, including those without a measurement; none if the file is missing or incomplete."""
     try:
         document = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
         return [*document["rows"], *document["left_out"]]
@@ -627,18 +627,18 @@ TAKEN_OVER = ("date", "measured", "libraries", "clocks", "allocated_before_gib",
 
 
 def take_over(row, old):
-    """What was measured of the row before, or that it does not fit the GPU. Whatever failed is tried again."""
+    """Adopts an earlier measurement of the row, or that it does not fit the GPU. Failed rows are tried again."""
     if "measured" in old or old.get("oom"):
         row.update({key: old[key] for key in TAKEN_OVER if key in old})
 
 
 def write_rows(path, meta, rows):
-    # Rows are what was measured; readers of rows want nothing else.
+    # Only measured rows are listed as rows, as readers expect.
     document = {"meta": meta, "rows": [row for row in rows if "measured" in row],
                 "left_out": [row for row in rows if "measured" not in row]}
     text = json.dumps(document, indent=1)
     if pathlib.Path(path).is_file() or not pathlib.Path(path).exists():
-        part = pathlib.Path(f"{path}.part")  # whoever is killed leaves a whole file
+        part = pathlib.Path(f"{path}.part")  # a killed process leaves a complete file
         part.write_text(text, encoding="utf-8")
         part.replace(path)
     else:  # /dev/null
@@ -646,7 +646,7 @@ def write_rows(path, meta, rows):
 
 
 def be_row(arguments):
-    """One row, in this process."""
+    """Measures one row in this process."""
     load_torch()
     if torch is None:
         print(f"left out: no PyTorch here ({missing})")
@@ -719,13 +719,13 @@ def main():
     sys.exit(MISSED if missed else 0)
 
 
-# As torchtitan's launcher has it; read when PyTorch is loaded.
+# As set by torchtitan's launcher; read when PyTorch is loaded.
 ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 missing, on_gpu, device, torch = "", False, "cpu", None
 
 
 def load_torch():
-    """Only processes of rows need it: what they share is the disk's cache."""
+    """Needed by processes of rows only; they share the disk cache."""
     global torch, nn, functional, checkpoint, on_gpu, device, network, missing
     os.environ.setdefault(ALLOCATOR, "expandable_segments:True")
     try:
@@ -738,7 +738,7 @@ def load_torch():
         on_gpu = torch.cuda.is_available()
         device = "cuda" if on_gpu else "cpu"
         network = build_modules()
-    except (ImportError, OSError) as error:  # OSError: a library of PyTorch's that cannot be loaded
+    except (ImportError, OSError) as error:  # OSError: a library of PyTorch cannot be loaded
         torch, missing = None, str(error).split("\n", maxsplit=1)[0]
 
 

@@ -1,8 +1,8 @@
 """Trains the network of a run under PyTorch, from the same weights on the same data, and compares losses.
 
-Reads the file that `flopcast run -o` wrote; everything is in 32 bits, on the GPU where torch has one. Prints a Markdown
-table. Leaves with 1 where a loss is no finite number, or it or what the steps have changed it by is further away than
-the precision of the run explains; with 2 where the file is none or its run has what is not compared here; with 77 where
+Reads the file that `flopcast run -o` wrote; everything is in 32 bits, on the GPU if torch has one. Prints a Markdown
+table. Exits with 1 if a loss is not a finite number, or if a loss or its change over the steps differs by more than
+the precision of the run explains; with 2 if the file is invalid or its run has features that are not compared; with 77 if
 PyTorch or numpy is missing or cannot be loaded.
 """
 
@@ -14,11 +14,11 @@ import sys
 DIFFERS = 1
 BAD_INPUT = 2
 LEFT_OUT = 77
-# Of the loss, and of the most that PyTorch's steps change it by. In bf16 and fp8 steps go apart.
+# Tolerances of the loss, and relative to the largest change by PyTorch's steps. In bf16 and fp8 steps drift apart.
 TOLERANCES = {"fp32": 1e-4, "tf32": 1e-3, "bf16": 2e-2, "fp8": 5e-2}
 OF_CHANGES = {"fp32": 1e-2, "tf32": 5e-2, "bf16": 0.1, "fp8": 0.2}
 ASYNCHRONOUS = ("pipedream", "pipedream-2bw", "pipemare")
-# What is compared, with the job's defaults.
+# Compared properties, with the job's defaults.
 MODEL = {"layers": None, "hidden": None, "heads": None, "kv_heads": 0, "head_dim": 0, "ffn": None, "vocab": None,
          "sequence_length": None, "tied_embeddings": True, "norm": "layernorm", "gated_mlp": False, "biases": True,
          "positions": "learned"}
@@ -63,7 +63,7 @@ def read_run(path):
     if precision not in TOLERANCES:
         refuse(f"{path}: samples[0].dtype: {precision} is not compared here: {', '.join(TOLERANCES)}")
     if len(losses) < 2:
-        refuse(f"{path}: run.steps: {len(losses)}, and two or more are compared")
+        refuse(f"{path}: run.steps: {len(losses)}, but at least two are required")
     model["kv_heads"] = model["kv_heads"] or model["heads"]
     model["head_dim"] = model["head_dim"] or model["hidden"] // model["heads"]
     return model, precision, samples, chunk, losses, rate, seed
@@ -72,12 +72,12 @@ def read_run(path):
 def check_finite(who, losses):
     for step, loss in enumerate(losses):
         if not isinstance(loss, (int, float)) or not math.isfinite(loss):
-            print(f"error: {who}: the loss of step {step} is no finite number", file=sys.stderr)
+            print(f"error: {who}: the loss of step {step} is not a finite number", file=sys.stderr)
             sys.exit(DIFFERS)
 
 
 def distances(ours, theirs):
-    """How far the losses are apart at most, and what they have changed by since the first, each as a share."""
+    """Largest difference of the losses, and of their changes since the first, both relative."""
     worst = max(abs(own / other - 1) for own, other in zip(ours, theirs))
     most = max(abs(other - theirs[0]) for other in theirs)
     apart = max(abs((own - ours[0]) - (other - theirs[0])) for own, other in zip(ours, theirs))
@@ -85,7 +85,7 @@ def distances(ours, theirs):
 
 
 def mix(values):
-    """splitmix64, as realrun/network/network.cpp has it; an array of numpy.uint64, which overflows as it should."""
+    """splitmix64, as in realrun/network/network.cpp; for an array of numpy.uint64, which wraps around as required."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -107,7 +107,7 @@ def initial(name, shape, deviation, seed):
 
 
 def corpus(first, count, model, seed):
-    """Tokens and targets, a row a sample, as Corpus::microbatch makes them."""
+    """Tokens and targets, one row per sample, equal to those of Corpus::microbatch."""
     size, factor = model["vocab"], model["vocab"] // 2 + 1
     while np.gcd(factor, size) != 1:
         factor += 1
@@ -183,7 +183,7 @@ def loss_of(model, weights, tokens, targets):
     later = torch.ones(length, length, dtype=torch.bool, device=device).triu(1)
     for number in range(model["layers"]):
         block = f"block.{number}"
-        # Each key/value head behind the query heads that read it.
+        # Each key/value head follows the query heads that read it.
         slots = linear(f"{block}.attention.qkv", norm(f"{block}.attention.norm", x))
         slots = slots.view(batch, length, kv_heads, heads // kv_heads + 2, width)
         values = slots[..., -1, :].permute(0, 2, 1, 3).unsqueeze(2)
@@ -226,7 +226,7 @@ def train(model, samples, chunk, steps, rate, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", help="what `flopcast run -o` wrote")
+    parser.add_argument("run", help="the output of `flopcast run -o`")
     parser.add_argument("-o", dest="output", help="JSON file for the losses of both")
     arguments = parser.parse_args()
     model, precision, samples, chunk, ours, rate, seed = read_run(arguments.run)
@@ -244,8 +244,8 @@ def main():
         print(f"| {step} | {own:.6f} | {other:.6f} | {own / other - 1:+.1e} |")
     worst, of_changes = distances(ours, theirs)
     tolerance, most = TOLERANCES[precision], OF_CHANGES[precision]
-    print(f"\nLosses in {precision} differ by {worst:.1e} at most, of {tolerance:.0e} allowed; their changes "
-          f"by {of_changes:.1e} of the largest, of {most:.0e}.\n")
+    print(f"\nLosses in {precision} differ by {worst:.1e} at most ({tolerance:.0e} allowed); their changes "
+          f"by {of_changes:.1e} of the largest ({most:.0e} allowed).\n")
     sys.exit(0 if worst <= tolerance and of_changes <= most else DIFFERS)
 
 
@@ -257,7 +257,7 @@ try:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.backends.cuda.matmul.allow_tf32 = False
-except (ImportError, OSError) as error:  # OSError: a library of PyTorch's that cannot be loaded
+except (ImportError, OSError) as error:  # OSError: a library of PyTorch cannot be loaded
     torch, missing = None, str(error).split("\n", maxsplit=1)[0]
 
 if __name__ == "__main__":
