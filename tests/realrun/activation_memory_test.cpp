@@ -1,4 +1,4 @@
-// What ranks really keep for the backward passes, against what `flopcast run` forecasts.
+// Activation memory that ranks actually keep for the backward passes, compared with the forecast of `flopcast run`.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ Job small_job(const std::string& layout) {
                               layout));
 }
 
-// Without the one float a row that norms keep; 1 / 32 of a tensor.
+// Norms also keep one float per row, 1/32 of a tensor, which the forecast omits.
 void expect_peaks(const std::string& layout, double tolerance) {
   SCOPED_TRACE(layout);
   const Forecast job = forecast(job_as_run(small_job(layout), false), no_files);
@@ -54,7 +54,7 @@ TEST(ActivationMemory, IsAsForecast) {
   expect_peaks(R"("gpipe")", kNormRows);
 }
 
-// Recomputed blocks keep what the model says, and what they make again is gone with the weight gradient.
+// Recomputed blocks keep what the model says, and release recomputed tensors with the weight gradient.
 TEST(ActivationMemory, OfRecomputationIsAsForecast) {
   constexpr double kNormRows = 0.02;
   for (const char* again : {R"("recompute": "full")", R"("recompute": "full", "recompute_layers": 1)",
@@ -71,8 +71,7 @@ TEST(ActivationMemory, OfRecomputationIsAsForecast) {
   expect_peaks(R"("1f1b", "pp": 2, "tp": 2, "recompute": "full", "partition_checkpoints": true)", kNormRows);
 }
 
-// Activations go to the host and come back, once a microbatch each; gradients go there and weights come back, once a
-// step.
+// Activations move to the host and back once per microbatch; gradients move there and weights back once per step.
 TEST(ActivationMemory, IsNoneWhereItIsOffloadedAndWhatMovesIsWhatIsKept) {
   for (const char* degrees : {R"("pp": 2)", R"("pp": 2, "tp": 2)", R"("pp": 2, "zero": 1)",
                               R"("pp": 2, "recompute": "full")", R"("pp": 2, "data_parallel": "fsdp")"}) {
@@ -103,7 +102,7 @@ TEST(ActivationMemory, IsNoneWhereItIsOffloadedAndWhatMovesIsWhatIsKept) {
   }
 }
 
-// The head gathers its rows and keeps them so.
+// The head gathers its rows and keeps them gathered.
 TEST(ActivationMemory, IsNearlyAsForecastWithSequenceParallelism) {
   for (const char* schedule : {"1f1b", "zb-h1"}) {
     expect_peaks(fmt::format(R"("{}", "pp": 2, "tp": 2, "sequence_parallel": true)", schedule), 0.03);
@@ -111,7 +110,7 @@ TEST(ActivationMemory, IsNearlyAsForecastWithSequenceParallelism) {
   expect_peaks(R"("1f1b", "pp": 2, "tp": 2, "sequence_parallel": true, "recompute": "full")", 0.13);
 }
 
-// Slices look back at those before them: forecast are slices that all look as far as the last.
+// Slices attend to earlier ones: the forecast assumes that all of them attend to as many as the last.
 TEST(ActivationMemory, OfSlicesIsAtMostAsForecast) {
   expect_peaks(R"("terapipe", "pp": 2, "slices": 2)", 0.06);
 }

@@ -1,4 +1,4 @@
-// Bytes of compressed gradients that ranks really send against those that the model predicts for the same job.
+// Bytes of compressed gradients that ranks actually send, compared with the model's prediction for the same job.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@
 namespace flopcast::realrun {
 namespace {
 
-// The model's figure for a pipeline rank: its flush, with the sum of a tied table, less the norm of the gradients,
-// which the run does not take.
+// The model's figure for a pipeline rank: its flush, including the sum of a tied table, without the gradient norm,
+// which the run does not compute.
 double predicted(const PreparedStep& step, int pipeline_rank) {
   const Layout& layout = step.job.layout;
   const double norm_ranks = layout.tp * layout.pp;
@@ -23,7 +23,7 @@ double predicted(const PreparedStep& step, int pipeline_rank) {
          2.0 * (norm_ranks - 1) / norm_ranks * 4.0;
 }
 
-// Bytes of gradients that each rank sent beyond what the model predicts.
+// Gradient bytes that each rank sent beyond the model's prediction.
 std::vector<double> surplus(const PreparedStep& step) {
   std::vector<double> surplus;
   for (const RankResult& rank : train_on_threads(plan_from_job(step, {.steps = 1}), {})) {
@@ -35,7 +35,7 @@ std::vector<double> surplus(const PreparedStep& step) {
   return surplus;
 }
 
-// Stages whose parameters are cut into parts of whole blocks of 512: the model, which knows no remainders, is exact.
+// The parameters of these stages split into whole blocks of 512: the model, which ignores remainders, is exact.
 TEST(CompressedTraffic, IsWhatTheModelPredicts) {
   int compared = 0;
   for (const char* form : {"8bit", "4bit", "topk:0.01", "topk:0.3"}) {
@@ -56,7 +56,7 @@ TEST(CompressedTraffic, IsWhatTheModelPredicts) {
   EXPECT_EQ(compared, 4 * 2 * 8);
 }
 
-// Two all-reduces of factors, whose members' parts differ by an element where they do not divide.
+// Two all-reduces of factors; the members' parts differ by an element if the size is not divisible.
 TEST(CompressedTraffic, OfPowerSgdIsWhatTheModelPredicts) {
   int compared = 0;
   for (const int rank : {1, 2, 4, 16}) {
@@ -83,8 +83,8 @@ TEST(CompressedTraffic, OfPowerSgdIsWhatTheModelPredicts) {
   EXPECT_EQ(compared, 4 * 7 * 8);
 }
 
-// Elsewhere every portion that is compressed by itself (one for each bucket, tied table, and kind of tensor-parallel
-// parameter) may end in a part of a block, or in a part of an element that is sent whole.
+// Otherwise every separately compressed portion (one for each bucket, tied table, and kind of tensor-parallel
+// parameter) may end in a partial block, or in a partial element that is sent whole.
 TEST(CompressedTraffic, IsAboveTheModelByTheRemaindersOnly) {
   for (const char* form : {"8bit", "4bit", "topk:0.01"}) {
     for (const bool tied : {false, true}) {

@@ -12,11 +12,11 @@ Compression top(double fraction);
 
 using Values = std::vector<float>;
 
-/// Of gradients by replica, cut in as many parts: for each part the sum of what the replicas' rounded parts say,
+/// For gradients by replica, split into one part per replica: the sum of the replicas' rounded values of each part,
 /// rounded again.
 Values quantized_sum(const std::vector<Values>& gradients, int bits);
 
-/// Each replica sends the largest of its gradients and of what it has kept back so far, and keeps the rest back.
+/// Each replica sends the largest elements of its gradients plus what it has kept so far, and keeps the rest.
 Values sparse_sum(const std::vector<Values>& gradients, std::vector<Values>& kept, double fraction);
 
 /// PowerSGD of one matrix (Vogels et al. 1905.13727, algorithms 1 and 2), in double precision.

@@ -1,5 +1,5 @@
-// Training with compressed gradients against a serial reference that has no ranks, messages or buckets of its own: it
-// computes each replica's gradients, applies the definition of the compression to plain vectors, and updates.
+// Training with compressed gradients, compared with a serial reference without ranks, messages or buckets: it computes
+// each replica's gradients, applies the definition of the compression to plain vectors, and updates.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ class SerialReplicas {
     }
   }
 
-  // Mean loss of the step.
+  // Returns the mean loss of the step.
   double run_step(int step) {
     double loss = 0;
     for (Stage& stage : stages_) stage.gradients.clear();
@@ -117,7 +117,7 @@ class SerialReplicas {
       const std::size_t columns = parameter.shard.columns;
       const auto rank = static_cast<std::size_t>(plan_.compression.rank);
       Values summed(parameter.shard.count());
-      // Only what is multiplied with activations has two factors, and only where they are smaller.
+      // Only matrices multiplied with activations have two factors, and only if these are smaller.
       const bool table = parameter.name.rfind("embedding.", 0) == 0;
       if (rows > 1 && !table && rank * (rows + columns) < rows * columns) {
         summed = stage.low_rank.try_emplace(parameter.name, rows, columns, plan_.compression.rank, gradients.size())
@@ -177,7 +177,7 @@ TEST(CompressedRun, EqualsItsSerialDefinitionBitByBit) {
   std::cout << runs << " runs equal to their reference\n";
 }
 
-// Products in 32 bits against sums in 64.
+// 32-bit products compared with 64-bit sums.
 TEST(CompressedRun, PowerSgdEqualsItsSerialDefinition) {
   int runs = 0;
   for (const int rank : {1, 2, 3}) {
@@ -207,7 +207,7 @@ TEST(CompressedRun, PowerSgdEqualsItsSerialDefinition) {
   EXPECT_EQ(runs, 24);
 }
 
-// Without its error feedback, or with factors that stay as they began, it would not.
+// This would fail without error feedback, or with factors that keep their initial values.
 TEST(CompressedRun, PowerSgdLeavesOutLittleInTheLongRun) {
   TrainingPlan plan = replicated(2, 2, {.kind = Compression::Kind::kPowerSgd, .rank = 1});
   plan.steps = 30;
@@ -299,7 +299,7 @@ TEST(CompressedRun, ReductionsAreSpansOfTheGradientStream) {
 void expect_refusal(const TrainingPlan& plan, const std::string& text) {
   try {
     check_plan(plan);
-    FAIL() << "accepted, not refused with: " << text;
+    FAIL() << "accepted instead of refused with: " << text;
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
   }

@@ -13,7 +13,7 @@ namespace {
 struct ReferenceStage {
   std::vector<LayerPointer<float>> units;
   std::vector<ParameterList> lists;
-  std::vector<std::vector<float>> versions;  // of all units, one behind the other
+  std::vector<std::vector<float>> versions;  // of all units, concatenated
   std::vector<float> gradients;
   std::vector<float> velocity;
 };
@@ -42,7 +42,7 @@ class DelayedGradients {
 
   int stage_count() const { return static_cast<int>(stages_.size()); }
 
-  // Gradients of one microbatch with the given versions of each stage; returns its loss.
+  // Adds the gradients of one microbatch with the given versions of each stage; returns its loss.
   double accumulate(const Microbatch& data, const std::vector<int>& forward, const std::vector<int>& backward,
                     float weight) {
     Loss loss;
@@ -115,7 +115,7 @@ class DelayedGradients {
 
 using VersionOf = std::function<int(int stage, int microbatch)>;
 
-// One update after every `accumulation` microbatches of each of the replicas.
+// Makes one update per `accumulation` microbatches of each replica.
 DelayedReference train_serially(const TrainingPlan& plan, const VersionOf& version_of) {
   DelayedGradients model(plan.network, plan.stage_blocks);
   const Corpus corpus{plan.network.vocab, plan.network.sequence, plan.network.seed};

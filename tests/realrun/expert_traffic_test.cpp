@@ -1,4 +1,4 @@
-// Bytes that expert-parallel ranks really send against those that the model predicts for the same job.
+// Bytes that expert-parallel ranks actually send, compared with the model's prediction for the same job.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ PreparedStep expert_job(const std::string& layout, const std::string& experts) {
                  no_files);
 }
 
-/// By axis, of a rank of that pipeline stage in a step.
+/// Bytes by axis that a rank of a pipeline stage sends in a step.
 struct SentByAxis {
   double tp = 0;
   double cp = 0;
@@ -43,10 +43,10 @@ SentByAxis predicted_by_axis(const PreparedStep& step, int pipeline_rank) {
                   microbatches * stage.sent.ep.sent_per_rank.value(),
                   microbatches * stage.sent.dp.sent_per_rank.value() +
                       step.costs.ranks[static_cast<std::size_t>(pipeline_rank)].dp.sent_per_rank.value()};
-  // The run takes no gradient norm.
+  // The run does not compute a gradient norm.
   const double norm_ranks = layout.tp * layout.pp * layout.gradient_shards();
   sent.dp -= 2.0 * (norm_ranks - 1) / norm_ranks * kFloatBytes;
-  // It tells how many rows come, which the model leaves out: those that share experts too.
+  // It exchanges row counts, also between ranks that share experts, which the model omits.
   const int first = pipeline_rank * step.job.model.layers / layout.pp;
   const double passes = microbatches * step.job.model.expert_layers(first, step.job.model.layers / layout.pp);
   const double counts = step.job.model.experts->count * 4.0;
@@ -99,7 +99,7 @@ constexpr const char* kSharedLayouts[] = {R"("ep": 1, "tp": 2)",
                                           R"("ep": 4, "tp": 2, "etp": 1, "cp": 2, "pp": 2)",
                                           R"("ep": 2, "tp": 2, "cp": 2, "pp": 2)"};
 
-// Ranks route rows of their own, and those that share experts gather them.
+// Ranks route separate rows, and those that share experts gather them.
 TEST(ExpertTraffic, OfSequenceParallelRanksIsTheModels) {
   int compared = 0;
   for (const char* experts : {"", R"(, "shared": 2, "shared_ffn": 6, "first_dense_layers": 1)"}) {
@@ -123,7 +123,7 @@ TEST(ExpertTraining, OfSequenceParallelRanksIsOneRanks) {
   }
 }
 
-// Of four experts, two from one group of two; groups of a single expert, or all groups, are no rule.
+// Selects two of four experts from one group of two; groups of a single expert, or all groups, impose no restriction.
 TEST(ExpertTraining, GroupsAreChosenBeforeExperts) {
   const auto losses = [](const std::string& layout, const std::string& groups) {
     return mean_losses(train_on_threads(plan_from_job(expert_job(layout, groups), {.steps = 3}), {}));
@@ -155,7 +155,7 @@ TEST(ContextTraining, OfAHierarchyIsOneRanksAndSendsTheModels) {
   }
 }
 
-// Beside the experts' of ranks that are neighbours in the plane of both.
+// In addition to the traffic of experts between neighbours of both axes.
 TEST(ContextTraffic, IsTheModels) {
   int compared = 0;
   for (const char* form : {R"("context_parallel": "ring")", R"("context_parallel": "ring", "zigzag": false)",
@@ -170,14 +170,14 @@ TEST(ContextTraffic, IsTheModels) {
   EXPECT_EQ(compared, 4 * 4 * 3 * 8);
 }
 
-// Free rows are sent as well.
+// Padding rows are sent as well.
 TEST(ExpertTraffic, IsTheModelsWhereExpertsHaveACapacity) {
   for (const char* factor : {"1.0", "1.25", "2.0"}) {
     compare_experts(R"("ep": 4, "pp": 2)", fmt::format(R"(, "capacity_factor": {})", factor), false);
   }
 }
 
-// Routing is uneven: what ranks send differs from the even share, and they all get what was sent to them.
+// Routing is uneven: ranks send amounts other than the even share, and every rank receives what was sent to it.
 TEST(ExpertTraffic, FollowsTheRouterOtherwise) {
   const PreparedStep step = expert_job(R"("ep": 4, "pp": 2)", "");
   RunSettings settings;

@@ -1,4 +1,4 @@
-// Ranks that fail, fall silent or hang: the others stop within their patience and tell who waited for what.
+// Ranks that fail, fall silent or hang: the others stop within their patience and report which rank waited for what.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -27,7 +27,7 @@ struct Outcome {
   std::vector<RankResult> results;
 };
 
-// Rank 1 decides at each of its messages.
+// Rank 1 decides for each of its messages whether to send it.
 Outcome run_with_fault(const TrainingPlan& plan, const std::function<bool(const MessageKey&)>& rank_1_may_send) {
   Outcome outcome;
   outcome.results.resize(static_cast<std::size_t>(plan.ranks()));
@@ -60,7 +60,7 @@ TEST(Faults, APeerThatNeverSendsIsFoundOut) {
 }
 
 TEST(Faults, WhatWasMeasuredBeforeStays) {
-  int messages = 0;  // of rank 1 only: 6 activations and 6 gradients a step
+  int messages = 0;  // of rank 1 only: 6 activations and 6 gradients per step
   const Outcome outcome = run_with_fault(four_ranks(), [&](const MessageKey& /*key*/) {
     if (++messages > 30) throw std::runtime_error("killed");
     return true;

@@ -1,4 +1,4 @@
-// Adapters and frozen layers: as one rank trains them, and nothing of what is frozen on the wire.
+// Adapters and frozen layers train as on one rank, and frozen parameters are never sent.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -72,7 +72,7 @@ std::vector<std::string> methods() {
           R"({"method": "freeze", "trainable_layers": -1})"};
 }
 
-// Some steps: as long as B is zero, the gradient of A is. Models take turns.
+// Several steps, because the gradient of A is zero as long as B is. Alternates between models.
 TEST(Finetune, EveryMethodInEveryLayoutTrainsAsOneRank) {
   bool gpt = false;
   for (const std::string& method : methods()) {
@@ -85,7 +85,7 @@ TEST(Finetune, EveryMethodInEveryLayoutTrainsAsOneRank) {
   }
 }
 
-// Losses hardly depend on A: its elements are compared with how far they have moved.
+// Losses hardly depend on A: compares its elements relative to how far they have moved.
 TEST(Finetune, AdaptersMoveAsOnOneRank) {
   for (const Placed& placed : {Placed{2, R"("tp": 2)"}, Placed{2, R"("tp": 2, "sequence_parallel": true)"},
                                Placed{4, R"("tp": 4, "sequence_parallel": true, "micro_batch_size": 2)"},
@@ -93,7 +93,7 @@ TEST(Finetune, AdaptersMoveAsOnOneRank) {
                                Placed{4, R"("tp": 2, "pp": 2, "schedule": "zb-h1")"},
                                Placed{2, R"("tp": 2, "recompute": "full")"}, Placed{2, R"("dp": 2, "zero": 2)"}}) {
     for (const char* model : {kGpt, kLlama}) {
-      if (model == kLlama && placed.layout.find(R"("tp": 4)") != std::string::npos) continue;  // of two key heads
+      if (model == kLlama && placed.layout.find(R"("tp": 4)") != std::string::npos) continue;  // has two key heads
       TrainingPlan plan = planned(prepared(R"({"method": "lora", "rank": 4, "alpha": 160})", placed, model), 4);
       const auto after = whole_weights(train_on_threads(plan, {}));
       const auto expected = whole_weights(train_on_threads(serial_plan(plan), {}));
@@ -116,7 +116,7 @@ TEST(Finetune, AdaptersMoveAsOnOneRank) {
   }
 }
 
-// Of a stage with a frozen layer the second of every two layers is redone, which is trained.
+// In a stage with a frozen layer, every second layer is recomputed if it is trained.
 TEST(Finetune, EverySecondLayerIsRedoneWhicheverAreTrained) {
   for (const int trained : {1, 2, 3, -1}) {
     const PreparedStep step = prepared(fmt::format(R"({{"method": "freeze", "trainable_layers": {}}})", trained),
@@ -147,7 +147,7 @@ TEST(Finetune, TrainsWhatIsNotFrozenAndNothingElse) {
   }
 }
 
-// A whole pipeline of adapters: what replicas send are the gradients of A and B, 4 bytes an element.
+// A whole pipeline of adapters: replicas send only the gradients of A and B, 4 bytes per element.
 TEST(Finetune, OnlyGradientsOfAdaptersAreOnTheWire) {
   const PreparedStep step =
       prepared(R"({"method": "lora", "rank": 4, "targets": ["q_proj", "o_proj"]})", {2, R"("dp": 2)"});
@@ -158,7 +158,7 @@ TEST(Finetune, OnlyGradientsOfAdaptersAreOnTheWire) {
   EXPECT_EQ(step.costs.ranks.front().dp.sent_per_rank.value(), elements * kFloatBytes);
 }
 
-// What ranks keep between the passes, of GPT's form. The one float a row that norms keep is a 32nd of a tensor.
+// Memory that ranks keep between the passes, for GPT's form. Norms also keep one float per row, 1/32 of a tensor.
 TEST(Finetune, KeepsWhatIsForecast) {
   for (const std::string& method : methods()) {
     for (const Placed& placed : {Placed{1, R"("dp": 1)"}, Placed{2, R"("pp": 2, "schedule": "1f1b")"},
@@ -200,7 +200,7 @@ TEST(Finetune, RefusesWhatItDoesNotTrain) {
   EXPECT_EQ(refusal("\"lora\"", {1, R"("dp": 1)"}, latent), "model.latent_attention");
   EXPECT_EQ(refusal("\"lora\"", {1, R"("dp": 1)"}, experts), "training.finetune");
   EXPECT_EQ(refusal("\"freeze\"", {1, R"("dp": 1)"}, experts), "");
-  EXPECT_EQ(refusal("\"qlora\"", {2, R"("dp": 2)"}), "") << "as it runs the base is in 32 bits";
+  EXPECT_EQ(refusal("\"qlora\"", {2, R"("dp": 2)"}), "") << "in a run the base is in 32 bits";
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ void expect_part(const Matrix& whole, const Shard& shard, const double* actual, 
   EXPECT_LE(error, 1e-12 * largest) << what;
 }
 
-/// A chain of linears as one rank holds it, and which parts of its input and output.
+/// A chain of linears as one rank holds it, with the rank's parts of input and output.
 struct RankLinears {
   LayerPointer<double> layer;
   Shard input;

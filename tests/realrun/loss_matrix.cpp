@@ -21,7 +21,7 @@ struct Degrees {
 struct Want {
   std::string schedule;
   std::string variant = {};
-  int chunks = 0;  // 0: the schedule's default, or 2 where it can have several
+  int chunks = 0;  // 0: the schedule's default, or 2 if it supports several
   std::optional<int> microbatches = std::nullopt;
   Degrees degrees = {};
   int zero = 0;
@@ -36,7 +36,7 @@ int default_chunks(const ScheduleInfo& info) {
   return info.uses_chunks ? 2 : 1;
 }
 
-// The wanted number of microbatches, or the first that the schedule takes: not a multiple of the ranks if it can be.
+// The wanted number of microbatches, or the next that the schedule accepts: preferably not a multiple of the ranks.
 std::optional<ScheduleRequest> request_for(const ScheduleInfo& info, const Want& want) {
   ScheduleRequest request;
   request.pipeline_ranks = want.degrees.pp;
@@ -68,7 +68,7 @@ std::string name_of_case(const Want& want, const ScheduleRequest& request) {
   return name;
 }
 
-// Adds the case unless the schedule refuses those counts.
+// Adds the case unless the schedule refuses its counts.
 bool add(std::vector<MatrixCase>& cases, const Want& want) {
   const ScheduleInfo* info = find_schedule(want.schedule);
   if (info == nullptr) {
@@ -87,7 +87,7 @@ bool add(std::vector<MatrixCase>& cases, const Want& want) {
   if (!want.stage_blocks.empty()) plan.stage_blocks = want.stage_blocks;
   if (info->asynchronous) {
     plan.steps = 1;
-    // Where the two passes of a microbatch see different weights, large updates blow rounding up.
+    // If the two passes of a microbatch see different weights, large updates amplify rounding.
     plan.optimizer.rate = plan.updates.policy == WeightPolicy::kNewest ? 0.05F : 0.2F;
     plan.optimizer.momentum = 0.5F;
   }
@@ -99,7 +99,7 @@ void expect_added(std::vector<MatrixCase>& cases, const Want& want) {
   EXPECT_TRUE(add(cases, want)) << want.schedule << " refuses pp=" << want.degrees.pp;
 }
 
-// What a run on one rank depends on.
+// Properties that a run on one rank depends on.
 using ReferenceKey = std::tuple<int, int, int, bool, std::string>;
 
 }  // namespace
@@ -111,7 +111,7 @@ std::vector<MatrixCase> schedules_by_layouts() {
        {"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "dualpipev", "pipedream", "pipedream-2bw"}) {
     for (const Degrees& degrees : layouts) {
       for (const int zero : {0, 1}) {
-        if (zero > 0 && degrees.dp == 1) continue;  // nothing to cut
+        if (zero > 0 && degrees.dp == 1) continue;  // nothing to shard
         expect_added(cases, {.schedule = schedule, .degrees = degrees, .zero = zero});
       }
     }
@@ -184,7 +184,7 @@ void add_shapes(std::vector<MatrixCase>& cases) {
   }
 }
 
-// Of all values the largest are all of them: compressed, and yet exact.
+// The largest values are all values: compressed, and yet exact.
 void add_compressed(std::vector<MatrixCase>& cases) {
   for (const char* schedule :
        {"gpipe", "1f1b", "interleaved", "zb-h1", "zbv", "chimera", "dualpipev", "pipedream", "pipedream-2bw"}) {
@@ -224,7 +224,7 @@ void add_recomputed(std::vector<MatrixCase>& cases) {
   }
 }
 
-// Prefetching ZeRO 3 over some replicas or all of them, with weights let go after the forward pass or held.
+// Prefetching ZeRO 3 over some or all replicas, with weights released or kept after the forward pass.
 void add_fully_sharded(std::vector<MatrixCase>& cases) {
   struct Cut {
     Degrees degrees;
@@ -242,7 +242,7 @@ void add_fully_sharded(std::vector<MatrixCase>& cases) {
                                        .tied = !reshards});
         if (!added) continue;
         cases.back().plan.shards = cut.shards;
-        cases.back().plan.steps = 2;  // twenty microbatches are added up in another order
+        cases.back().plan.steps = 2;  // twenty microbatches are summed in a different order
         cases.back().plan.reshard_after_forward = reshards;
         cases.back().name += fmt::format(", {} shards{}", cut.shards, reshards ? "" : ", weights held");
       }
@@ -250,7 +250,7 @@ void add_fully_sharded(std::vector<MatrixCase>& cases) {
   }
 }
 
-// Servers beside the ranks, on spare hosts or both; of replicas on one node, on several, or on a node each.
+// Servers on the ranks, on spare hosts or on both; for replicas on one node, on several, or each on its own node.
 void add_served(std::vector<MatrixCase>& cases) {
   struct Servers {
     int ranks_per_node = 1;
@@ -268,8 +268,8 @@ void add_served(std::vector<MatrixCase>& cases) {
       plan.servers = form.servers;
       plan.rank_share = form.rank_share;
       if (!asynchronous) plan.steps = 2;
-      cases.back().name += fmt::format(", {} ranks a node, {} servers, {} of a rank", form.ranks_per_node, form.servers,
-                                       form.rank_share);
+      cases.back().name += fmt::format(", {} ranks per node, {} servers, rank share {}", form.ranks_per_node,
+                                       form.servers, form.rank_share);
     }
   }
 }
@@ -407,7 +407,7 @@ std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count) {
     constexpr RecomputeModule kModules[] = {RecomputeModule::kCoreAttention, RecomputeModule::kLayernorm,
                                             RecomputeModule::kMlp};
     if (network.experts && want.degrees.dp == 2 && draw(4) > 0) entry.plan.ep = 2;
-    // Tokens in two parts, or an early and a late one for each.
+    // Tokens in two parts, or with an early and a late part per rank.
     const bool has_capacity = network.experts && network.experts->capacity_factor;
     const bool parts = network.causal && !has_capacity && entry.plan.slices() == 1;
     if (parts && draw(3) == 0) {
@@ -424,7 +424,7 @@ std::vector<MatrixCase> random_networks(std::uint64_t first_seed, int count) {
     if (recomputed == 3) again.modules = bit_of(kModules[draw(3)]) | bit_of(kModules[draw(3)]);
     again.partitioned = !want.sequence_parallel && draw(2) == 0;
     if (want.zero == 3) entry.plan.reshard_after_forward = draw(2) == 0;
-    // Norms of the small rows of a table have large gradients: larger steps blow rounding up.
+    // Norms of the small rows of a table have large gradients: larger steps would amplify rounding.
     entry.plan.optimizer.rate = 0.001F;
     entry.plan.stage_blocks = even_stage_layers(network.layers, static_cast<int>(entry.plan.stage_blocks.size()));
     entry.network = fmt::format("network {}", seed);

@@ -1,4 +1,4 @@
-// What orders the work of a training over NCCL: moments alone, and no luck.
+// Work of a training over NCCL must be ordered by moments, not by luck.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 
 using Faults = std::vector<std::string>;
 
-// What is wrong with the order of a training's work.
+// Faults in the order of a training's work.
 Faults faults_of_training(const TrainingPlan& plan, const NarrowGpu& gpu = {},
                           const NcclRuns::MakeDevice& make_device = nullptr) {
   std::vector<RankResult> results(static_cast<std::size_t>(plan.ranks()));
@@ -42,7 +42,7 @@ Faults faults_of_training(const TrainingPlan& plan, const NarrowGpu& gpu = {},
   return order_faults(runs.logs(), gpu);
 }
 
-// Slices of tokens are refused on GPUs; of everything else in the catalogue each variant, and the matrix's layouts.
+// GPUs refuse token slices; tests every variant of all other schedules in the catalogue, and the layouts of the matrix.
 TEST(NcclOrder, EveryScheduleIsOrderedByMomentsAlone) {
   std::vector<MatrixCase> cases = every_fourth();
   std::set<std::string> seen;
@@ -61,7 +61,7 @@ TEST(NcclOrder, EveryScheduleIsOrderedByMomentsAlone) {
   std::cout << cases.size() << " runs, ordered by moments alone\n";
 }
 
-/// Waits as it should, which the log is not told where it forgets: luck that no other run need have.
+/// Waits correctly, but if it forgets, does not log the wait: another run might then lack the order.
 class ForgetfulDevice : public QueuedDevice {
  public:
   using Forgets = std::function<bool(Queue queue, const QueuedMoment& moment)>;
@@ -82,7 +82,7 @@ bool tells(const Faults& faults, const std::string& words) {
                      [&](const std::string& fault) { return fault.find(words) != std::string::npos; });
 }
 
-// Whoever forgets: the computation to wait for messages, messages or gradients for the computation.
+// Forgotten waits: of the computation for messages, or of messages or gradients for the computation.
 TEST(NcclOrder, AWaitThatIsForgottenIsFound) {
   TrainingPlan plan = schedules_by_layouts().at(9).plan;
   plan.steps = 1;
@@ -99,7 +99,7 @@ TEST(NcclOrder, AWaitThatIsForgottenIsFound) {
   }
 }
 
-// Of a rank's waits for messages each one, alone.
+// Omits each of a rank's waits for messages in turn.
 TEST(NcclOrder, OneWaitForAMessageThatIsForgottenIsFound) {
   TrainingPlan plan = schedules_by_layouts().at(5).plan;
   plan.steps = 1;
@@ -126,7 +126,7 @@ TEST(NcclOrder, OneWaitForAMessageThatIsForgottenIsFound) {
   EXPECT_GE(messages, 4);
 }
 
-// On a GPU with fewer connections than streams, or fewer multiprocessors than receives posted ahead hold.
+// A GPU with fewer connections than streams, or with fewer multiprocessors than receives posted ahead occupy.
 TEST(NcclOrder, AGpuThatIsTooNarrowIsFound) {
   TrainingPlan plan = schedules_by_layouts().at(5).plan;
   plan.steps = 1;
@@ -138,11 +138,11 @@ TEST(NcclOrder, AGpuThatIsTooNarrowIsFound) {
     train_rank(plan, {device, kernels}, transport, results[static_cast<std::size_t>(transport.rank())]);
   });
   EXPECT_EQ(order_faults(runs.logs()), Faults{});
-  EXPECT_TRUE(tells(order_faults(runs.logs(), {.connections = 1}), "gets no further than"));
-  EXPECT_TRUE(tells(order_faults(runs.logs(), {.multiprocessors = 3}), "gets no further than a message"));
+  EXPECT_TRUE(tells(order_faults(runs.logs(), {.connections = 1}), "is stuck at"));
+  EXPECT_TRUE(tells(order_faults(runs.logs(), {.multiprocessors = 3}), "is stuck at a message"));
 }
 
-// What ranks do with a group of all three and one of the first two, and what is said of it.
+// Faults of ranks that use a group of all three and one of the first two.
 Faults faults_of(
     const std::function<void(NcclTransport&, QueuedDevice&, FakeNccl&, const Group&, const Group&)>& body) {
   NcclRuns runs(3);
@@ -157,7 +157,7 @@ Faults faults_of(
   return order_faults(runs.logs());
 }
 
-// It ends here, where every stream has a thread of its own, and need not where kernels that wait fill the GPU.
+// Completes here, where every stream has its own thread, but might not on a GPU filled by waiting kernels.
 TEST(NcclOrder, GroupsThatRanksEnterInAnotherOrderAreFound) {
   for (const bool crossed : {false, true}) {
     const Faults faults =
@@ -172,7 +172,7 @@ TEST(NcclOrder, GroupsThatRanksEnterInAnotherOrderAreFound) {
           if (started == nullptr) started = transport.start(one, first);
           transport.wait(started);
         });
-    EXPECT_EQ(tells(faults, "gets no further than"), crossed);
+    EXPECT_EQ(tells(faults, "is stuck at"), crossed);
     EXPECT_EQ(faults.empty(), !crossed);
   }
 }
@@ -183,15 +183,15 @@ TEST(NcclOrder, MemoryThatIsHandedBackTooEarlyIsFound) {
     const Buffer from = device.allocate(4);
     device.settle();
     device.copy(Queue::kSend, from, to);
-    device.record(Queue::kSend)->time();  // seen by the host: right
+    device.record(Queue::kSend)->time();  // seen by the host: correct
     const Buffer early = device.allocate(4);
     device.settle();
     device.copy(Queue::kSend, early, to);
   });
-  EXPECT_TRUE(tells(faults, "memory is handed back while queue 1 may use it"));
+  EXPECT_TRUE(tells(faults, "memory is released while queue 1 may use it"));
 }
 
-// The one wait that a message needs, by luck long over when its buffer is read.
+// The one wait that a message needs is missing, but by luck the message arrived long before its buffer is read.
 TEST(NcclOrder, AReceiveThatHappenedToBeThereIsFound) {
   for (const bool waits : {true, false}) {
     const Faults faults =
@@ -211,7 +211,7 @@ TEST(NcclOrder, AReceiveThatHappenedToBeThereIsFound) {
   }
 }
 
-// What the host found done it may hand back, and whoever gets it then is in order.
+// The host may release memory of work that it found completed; its next use is in order.
 TEST(NcclOrder, MemoryOfWhatWasFoundDoneMayBeHandedBack) {
   const Faults faults = faults_of([](NcclTransport&, QueuedDevice& device, FakeNccl&, const Group&, const Group&) {
     const Buffer to = device.allocate(4);
@@ -262,7 +262,7 @@ TEST(NcclOrder, HostsThatWaitForEachOtherAreFound) {
         log.saw(log.record(kQueues + turn), waits);
       }
     }
-    EXPECT_EQ(tells(order_faults(logs), "gets no further than a message"), waits);
+    EXPECT_EQ(tells(order_faults(logs), "is stuck at a message"), waits);
   }
 }
 
@@ -296,10 +296,10 @@ TEST(NcclOrder, AMomentInAnOpenGroupIsFound) {
     nccl.end_group();
     EXPECT_THROW(nccl.end_group(), std::runtime_error);
   });
-  EXPECT_TRUE(tells(faults, "queue 1 is given something while a group of NCCL's is open"));
+  EXPECT_TRUE(tells(faults, "work is added to queue 1 while an NCCL group is open"));
 }
 
-// Of another size, with another root, another operation.
+// With another size, root or operation.
 TEST(NcclOrder, OperationsThatDoNotFitAreFound) {
   using Change = void (*)(Collective & of_one);
   const Change changes[] = {[](Collective& of_one) { of_one.input = of_one.output = of_one.output.slice(0, 4); },
@@ -321,7 +321,7 @@ TEST(NcclOrder, OperationsThatDoNotFitAreFound) {
   }
 }
 
-// Two that give each other a part each are in a collective, which holds as much of the GPU as NCCL takes.
+// An exchange of parts between two ranks is a collective, which occupies as much of the GPU as NCCL uses.
 TEST(NcclOrder, AnExchangeOfTwoIsNoMessage) {
   NcclRuns runs(2);
   runs.log_order();

@@ -14,7 +14,7 @@
 
 namespace flopcast::realrun {
 
-/// Host code that looks at its buffers waits for the device first.
+/// Waits for the device before host code reads its buffers.
 class SettledNccl : public NcclTransport {
  public:
   SettledNccl(NcclApi& nccl, QueuedDevice& device, Store& store, const NcclOptions& options)
@@ -34,14 +34,14 @@ class SettledNccl : public NcclTransport {
   QueuedDevice& device_;
 };
 
-/// Ranks that are threads, each with a store and a device of its own, over an NCCL that is not NCCL.
+/// Ranks that are threads, each with its own store and device, over a fake NCCL.
 class NcclRuns {
  public:
   explicit NcclRuns(int ranks, std::chrono::milliseconds patience = std::chrono::seconds(20))
       : ranks_(ranks), patience_(patience), server_(serve_tcp_store({})) {}
 
   FakeNccl& nccl() { return nccl_; }
-  /// From now on the ranks' work is logged.
+  /// Logs the ranks' work from here on.
   void log_order() {
     for (int rank = 0; rank < ranks_; ++rank) logs_.push_back(std::make_shared<OrderLog>());
   }
@@ -51,7 +51,7 @@ class NcclRuns {
   /// See NcclOptions::abandon.
   void on_abandon(std::function<void(const std::string&)> abandon) { abandon_ = std::move(abandon); }
 
-  // What each rank's transport says has failed.
+  // Returns the failure that each rank's transport reports.
   template <class TransportOf = NcclTransport>
   std::vector<std::string> run(const std::function<void(NcclTransport&, QueuedDevice&)>& body) {
     std::vector<std::string> failures(static_cast<std::size_t>(ranks_));

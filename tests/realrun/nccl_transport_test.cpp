@@ -1,5 +1,5 @@
-// The transport over NCCL, with something else in NCCL's place: communicators, connections, queues and the watcher are
-// the product's. Ranks are threads with a store of their own each, as processes would have it.
+// The transport over a fake NCCL: communicators, connections, queues and the watcher are those of the product. Ranks
+// are threads with separate store objects, as in processes.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -123,7 +123,7 @@ TEST(NcclFaults, ErrorsOfNcclEndTheRun) {
   }
 }
 
-// NCCL waits in an abort for what the GPU runs, which may be an operation of another communicator.
+// In NCCL, an abort waits for the GPU's work, which may be an operation of another communicator.
 TEST(NcclFaults, AllCommunicatorsAreAbortedAtOnce) {
   NcclRuns runs(3);
   runs.nccl().hold_aborts_until(7);
@@ -139,7 +139,7 @@ TEST(NcclFaults, AllCommunicatorsAreAbortedAtOnce) {
   for (const std::string& failure : failures) EXPECT_EQ(failure, "rank 1 failed in 0F0: gone");
 }
 
-// Nobody can abort a communicator that is not there yet.
+// A communicator cannot be aborted before it exists.
 TEST(NcclFaults, ARankThatCannotComeBackIsAbandoned) {
   NcclRuns runs(2, 300ms);
   std::atomic<int> abandoned{0};
@@ -159,7 +159,7 @@ TEST(NcclFaults, ARankThatCannotComeBackIsAbandoned) {
   for (const std::string& failure : failures) EXPECT_EQ(failure, "rank 1 failed in its set-up: gone");
 }
 
-// An abort may not run beside a call of the same communicator, so a call that does not come back is nobody's to end.
+// An abort must not run during a call of the same communicator, so a call that never returns cannot be ended.
 TEST(NcclFaults, ACallThatDoesNotComeBackIsAbandonedNotAborted) {
   NcclRuns runs(2, 300ms);
   std::atomic<bool> released{false};
@@ -203,7 +203,7 @@ TEST(NcclFaults, LeavingHasALimit) {
       << abandoned.front();
 }
 
-// Three trainings of a run form their groups, and tensor-parallel ranks two of the same each time.
+// The three trainings of a run form their groups, and tensor-parallel ranks form two equal groups each time.
 TEST(NcclTransport, GroupsOfTheSameMembersShareACommunicator) {
   NcclRuns runs(3);
   runs.run<SettledNccl>([](NcclTransport& transport, QueuedDevice& device) {
@@ -215,7 +215,7 @@ TEST(NcclTransport, GroupsOfTheSameMembersShareACommunicator) {
     const Buffer value = device.allocate(sizeof(float));
     const float own = 1.0F;
     device.upload(reinterpret_cast<const std::byte*>(&own), value);
-    // In either queue, one behind the other.
+    // In both queues, one after another.
     const Collective sum{.kind = CollectiveKind::kAllReduce, .input = value, .output = value};
     const Request started = transport.start(everybody[0], sum);
     transport.run(everybody[1], sum);
@@ -227,7 +227,7 @@ TEST(NcclTransport, GroupsOfTheSameMembersShareACommunicator) {
   EXPECT_EQ(runs.nccl().made(), 2);
 }
 
-// A receive posted ahead is a kernel that waits on all the multiprocessors it may have.
+// A receive posted ahead is a kernel that waits on all multiprocessors it may use.
 TEST(NcclTransport, MessagesHoldFewMultiprocessors) {
   NcclRuns runs(3);
   runs.run([](NcclTransport& transport, QueuedDevice&) {
@@ -242,7 +242,7 @@ TEST(NcclTransport, MessagesHoldFewMultiprocessors) {
   EXPECT_EQ(ends_of_messages, 8);  // two directions of two pairs
 }
 
-// A receive posted ahead waits for its sender: buffers of other queues go back to the pool meanwhile.
+// A receive posted ahead waits for its sender: buffers of other queues return to the pool in the meantime.
 TEST(KeptBuffers, AQueueThatWaitsHoldsOnlyItsOwn) {
   struct Flag : Moment {
     bool reached() override { return is_reached; }
@@ -263,7 +263,7 @@ TEST(KeptBuffers, AQueueThatWaitsHoldsOnlyItsOwn) {
   EXPECT_EQ(received.use_count(), 2);
 }
 
-// Set-up takes as long as it takes, but not waiting in it for others.
+// Set-up has no time limit, but waiting in it for other ranks does.
 TEST(NcclFaults, ARankThatNobodyJoinsIsNamed) {
   NcclRuns runs(2, 300ms);
   runs.on_abandon([&](const std::string&) { runs.nccl().give_up(); });
@@ -285,7 +285,7 @@ TEST(NcclFaults, ARankThatNobodyJoinsIsNamed) {
 TEST(NcclLibrary, WhatIsMissingIsNamed) {
   setenv("FLOPCAST_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
   try {
-    EXPECT_FALSE(load_nccl()->version().empty());  // one of the other places has it
+    EXPECT_FALSE(load_nccl()->version().empty());  // one of the other locations has it
   } catch (const EnvironmentError& error) {
     EXPECT_NE(std::string(error.what()).find("/nowhere/libnccl.so.2"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("FLOPCAST_NCCL_LIBRARY"), std::string::npos) << error.what();

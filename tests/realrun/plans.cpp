@@ -176,7 +176,7 @@ TrainingPlan serial_plan(const TrainingPlan& plan) {
 
 namespace {
 
-// Puts one rank's part into its place; every element written twice must be written equal.
+// Copies one rank's part into the whole; elements written twice must be equal.
 void place(const TrainedParameter& part, std::vector<float>& whole, std::vector<bool>& known) {
   const Shard& shard = part.parameter.shard;
   whole.resize(shard.whole_rows * shard.whole_columns);

@@ -1,6 +1,6 @@
-// Faults planted into real runs: ranks that sleep for as long as their passes are forecast, on this machine's threads,
-// and one of them, a link or the host is slow. `compare --trace` has to name the cause from the file of the run.
-// Nothing rests on how fast the machine is: a fault makes a step at least half as long again.
+// Faults planted in real runs: ranks sleep for the forecast time of their passes, on this machine's threads, and one of
+// them, a link or the host is slow. `compare --trace` must name the cause from the file of the run. The result does not
+// depend on the machine's speed: a fault makes a step at least half as long again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ namespace {
 
 constexpr Ticks kMillisecond = 1'000'000'000;
 
-// Two nodes of two devices that are slow enough for passes of milliseconds.
+// Two nodes of two devices that are slow enough for passes to take milliseconds.
 std::string faulty_job(const std::string& layout) {
   return R"({"model": {"layers": 4, "hidden": 64, "heads": 4, "ffn": 256, "vocab": 64, "sequence_length": 64,
                        "tied_embeddings": false},
@@ -45,15 +45,15 @@ std::string faulty_job(const std::string& layout) {
 struct PlantedFault {
   const char* name;
   GapCause cause;
-  const char* evidence;                        // that is told of it
-  std::vector<double> passes = {};             // by stage: take so many times as long
-  Ticks link = 0;                              // a message takes so long on its way
-  std::function<bool(int, int)> is_slow = {};  // between two ranks; null: all
-  Ticks host = 0;                              // before every action
-  std::size_t place = 1;                       // how far down it may stand
+  const char* evidence;                        // part of the evidence
+  std::vector<double> passes = {};             // factor on the time of passes, by stage
+  Ticks link = 0;                              // delay of a message
+  std::function<bool(int, int)> is_slow = {};  // selects pairs of ranks; null: all
+  Ticks host = 0;                              // delay before every action
+  std::size_t place = 1;                       // lowest accepted rank among the causes
 };
 
-// When messages arrive: a slow link carries one at a time.
+// Arrival times of messages: a slow link carries one at a time.
 class SlowLinks {
  public:
   explicit SlowLinks(const PlantedFault& fault) : fault_(fault) {}
@@ -65,7 +65,7 @@ class SlowLinks {
     free = std::max(free, host_clock()) + fault_.link;
     arrivals_[{from, to, key}] = free;
   }
-  /// Of a message that has been sent; nothing where the link is as fast as ever.
+  /// Arrival of a message that has been sent; empty if the link has its normal speed.
   std::optional<Ticks> arrival(int from, int to, const MessageKey& key) {
     const std::lock_guard lock(mutex_);
     const auto found = arrivals_.find({from, to, key});
@@ -158,7 +158,7 @@ std::vector<Hypothesis> run_and_ask(const std::string& layout, const PlantedFaul
   std::sort(steps.begin(), steps.end());
   evidence.measured_s = steps.front();
   EXPECT_EQ(evidence.traces.size(), static_cast<std::size_t>(plan.pipeline_ranks()));
-  EXPECT_EQ(steps.size(), 2u) << "the first warms up";
+  EXPECT_EQ(steps.size(), 2u) << "the first is a warm-up step";
   EXPECT_GT(evidence.measured_s, answer.result.iteration.time_s);
   return explain_gap(answer, evidence, no_files);
 }
@@ -177,12 +177,12 @@ TEST(PlantedFaults, OfRealRunsAreRankedFirst) {
       {pipeline, {"slow links between hosts", GapCause::kSlowLink, "messages", {}, 100 * kMillisecond, between_nodes}},
       {flushed, {"one slow link in a host", GapCause::kSlowLink, "messages", {}, 120 * kMillisecond, first_link}},
       {pipeline, {"all links slow", GapCause::kSlowLink, "messages", {}, 60 * kMillisecond}},
-      // Threads copy what they receive when they come for it: whether they or the link was late is not told.
+      // Threads copy messages when they receive them: whether they or the link was late is undetermined.
       {pipeline, {"hosts that are late", GapCause::kHostBound, "launched late", {}, 0, {}, 60 * kMillisecond, 2}},
       {replicas, {"late hosts of replicas", GapCause::kHostBound, "launched late", {}, 0, {}, 60 * kMillisecond}}};
   int found = 0;
   for (const auto& [layout, fault] : faults) {
-    // Another program may hold a rank for longer than the fault does: not three times.
+    // Another program may delay a rank more than the fault does, but not three times.
     constexpr int kTries = 3;
     for (int attempt = 1;; ++attempt) {
       const std::vector<Hypothesis> why = run_and_ask(layout, fault);

@@ -1,4 +1,4 @@
-// Layouts drawn from everything that a run takes, against one rank and against what the model counts. 200 of them;
+// Layouts drawn from everything that a run supports, compared with one rank and with the model's traffic. 200 of them;
 // FLOPCAST_LAYOUTS=1000 draws more, FLOPCAST_LAYOUTS_SEED others.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@
 namespace flopcast::realrun {
 namespace {
 
-/// The same draws on every machine: distributions of the standard library differ.
+/// Draws equally on every machine, unlike distributions of the standard library.
 class Draws {
  public:
   explicit Draws(std::uint64_t seed) : random_(seed) {}
@@ -56,7 +56,7 @@ std::string drawn_schedule(Draws& draw, int pp) {
   return pp == 1 ? draw.of<std::string>({"gpipe", "1f1b"}) : draw.of(kNames);
 }
 
-// Often without spare hosts; half a host a node is as many as all ranks together can have.
+// Often without spare hosts; half a host per node is as much as all ranks together can use.
 std::string served(Draws& draw, int nodes) {
   const int hosts = nodes * draw.between(0, 3) / 2;
   return fmt::format(R"("spare_hosts": {}, "data_parallel": "{}")", hosts, draw.one_in(2) ? "ps" : "byteps");
@@ -97,7 +97,7 @@ std::string drawn_recomputation(Draws& draw, int tp, bool sequence_parallel) {
   }
 }
 
-// GPT's network, or of Llama's what is drawn.
+// GPT's network, or a random subset of Llama's properties.
 std::string drawn_network(Draws& draw, int heads, int tp) {
   if (draw.one_in(2)) return "";
   const int kv_heads = draw.one_in(2) ? tp : heads;
@@ -127,13 +127,13 @@ std::string drawn_finetune(Draws& draw) {
   }
 }
 
-// A job that may be refused.
+// Returns a job that may be refused.
 std::string drawn_job(Draws& draw) {
   const int pp = draw.of<int>({1, 2, 2, 3, 4});
   const int tp = draw.of<int>({1, 1, 2, pp > 2 ? 1 : 4});
   const int dp = draw.between(1, std::max(1, 8 / (pp * tp)));
   const int heads = tp * draw.between(1, 2);
-  // Norms of rows with a few features blow rounding up.
+  // Norms of rows with few features amplify rounding.
   const int head_dim = 2 * draw.between(2, 4) * (heads == 1 ? 3 : 2);
   const bool sequence_parallel = tp > 1 && draw.one_in(2);
   const int sequence = 4 * draw.between(1, 3);
@@ -142,7 +142,7 @@ std::string drawn_job(Draws& draw) {
   const int on_node = dp % 2 == 0 && draw.one_in(2) ? 2 * tp : tp;
   const std::string schedule = drawn_schedule(draw, pp);
   const std::string slices = schedule.rfind("terapipe", 0) == 0 ? R"(, "slices": 2)" : "";
-  // In an order that no compiler chooses.
+  // Separate statements, because the order within one expression depends on the compiler.
   const int layers = draw.between(4, 9);
   const int ffn = tp * draw.between(2, 9);
   const int vocab = tp * draw.between(4, 11);
@@ -193,7 +193,7 @@ std::string drawn_context(Draws& draw, int cp) {
                      form == "hierarchical" ? R"(, "context_inner": 2)" : "");
 }
 
-// Tensor grids, context-parallel ranks and experts, in sizes that every degree divides. A job that may be refused.
+// Tensor grids, context-parallel ranks and experts, in sizes that every degree divides. The job may be refused.
 std::string drawn_wide_job(Draws& draw) {
   int tp = draw.of<int>({1, 2, 2});
   int token_parts = 1;
@@ -210,7 +210,7 @@ std::string drawn_wide_job(Draws& draw) {
   const auto schedule =
       draw.of<std::string>(pp == 1 ? std::vector<std::string>{"gpipe", "1f1b"}
                                    : std::vector<std::string>{"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"});
-  // Taken in turn, the four rows of a rank at least come to every expert alike.
+  // Routed in turn, at least four rows per rank reach all experts equally.
   const int top_k = draw.between(1, 3);
   const int count = top_k == 2 && draw.one_in(2) ? 8 : 4;
   const std::string experts =
@@ -254,7 +254,7 @@ std::vector<int> stages_of(const PreparedStep& step, int pipeline_rank) {
   return stages;
 }
 
-// What the model counts for a pipeline rank, over a step.
+// Bytes that the model counts for a pipeline rank, over a step.
 AxisBytes model_bytes(const PreparedStep& step, int pipeline_rank) {
   AxisBytes bytes;
   bytes.data = step.costs.ranks[static_cast<std::size_t>(pipeline_rank)].dp.sent_per_rank.value() * updates_of(step);
@@ -270,7 +270,7 @@ AxisBytes model_bytes(const PreparedStep& step, int pipeline_rank) {
   return bytes;
 }
 
-// What so many more parameters of a rank's stages add to what its replicas send in a step.
+// Additional bytes that replicas send in a step if a rank's stages have `parameters` more parameters.
 double replica_bytes(const PreparedStep& step, double parameters, double rows) {
   const Layout& layout = step.job.layout;
   const double bytes = parameters * kFloatBytes;
@@ -295,7 +295,7 @@ double replica_bytes(const PreparedStep& step, double parameters, double rows) {
   return updates * bytes * (sparse ? 2.0 * (layout.dp - 1.0) : 2.0 * share);
 }
 
-// The same of frozen ones: whoever shards weights gathers them, and that is all.
+// The same for frozen parameters: they are only gathered, by ranks that shard weights.
 double frozen_replica_bytes(const PreparedStep& step, double parameters, double rows) {
   const Layout& layout = step.job.layout;
   const double shards = layout.weight_shards();
@@ -307,7 +307,7 @@ double padded(std::size_t count, int parts) {
   return static_cast<double>((count + whole - 1) / whole * whole - count);
 }
 
-/// What a run sends beyond the model's figures, each with its reason; realrun/README.md lists them.
+/// Traffic of a run that the model's figures omit, each with its reason; listed in realrun/README.md.
 class Exceptions {
  public:
   Exceptions(const PreparedStep& step, const RankResult& rank) : step_(step), rank_(rank) {
@@ -336,10 +336,10 @@ class Exceptions {
     const GridVectors vectors = vectors_on_grid(step_, rank_);
     bytes_.tensor += vectors.sent * passes_of(step_, stages.front()).microbatches;
     bytes_.data += replica_bytes(step_, vectors.repeated, rows_);
-    reasons_.insert("norms, biases and positions that ranks of a grid hold alike");
+    reasons_.insert("norms, biases and positions replicated on ranks of a grid");
   }
 
-  // Blocks from layer `first` on that are passed through again; not those below all that is trained.
+  // Number of blocks, starting at layer `first`, that are recomputed; those below all trained layers are not.
   int redone(int first, int layers) const {
     const Layout& layout = step_.job.layout;
     const Transformer& model = step_.job.model;
@@ -358,7 +358,7 @@ class Exceptions {
     if (!step_.job.model.experts) return;
     const double counts = kFloatBytes * step_.job.model.experts->count;
     for (const int stage : stages) {
-      int first = 0;  // layer of the stage
+      int first = 0;  // first layer of the stage
       for (int before = 0; before < stage; ++before)
         first += step_.costs.stages[static_cast<std::size_t>(before)].layers;
       const int layers = step_.costs.stages[static_cast<std::size_t>(stage)].layers;
@@ -367,10 +367,11 @@ class Exceptions {
       bytes_.expert += passes * counts * (layout.ep - 1) / layout.ep;
       if (layout.sequence_parallel) bytes_.tensor += passes * counts * (layout.expert_tensor_ranks() - 1);
     }
-    reasons_.insert("how many rows come to each expert, 4 bytes an expert");
+    reasons_.insert("row counts, 4 bytes per expert");
   }
 
-  // Core attention is redone with what context-parallel ranks exchange in it, which the model counts of whole blocks.
+  // Recomputed core attention repeats the exchanges of context-parallel ranks, which the model counts for whole blocks
+  // only.
   void redone_exchanges(const std::vector<int>& stages) {
     const Layout& layout = step_.job.layout;
     const bool redoes =
@@ -387,7 +388,7 @@ class Exceptions {
       bytes_.context += passes_of(step_, stage).microbatches *
                         (sent_with(Recompute::kFull, stage) - sent_with(Recompute::kNone, stage));
     }
-    reasons_.insert("exchanges of context-parallel ranks in core attention that is redone");
+    reasons_.insert("exchanges of context-parallel ranks in recomputed core attention");
   }
 
   void second_table(const std::vector<int>& stages) {
@@ -431,7 +432,7 @@ class Exceptions {
     const bool twins = map.copies() > 1 && map.rank_of_stage[static_cast<std::size_t>(twin)] != rank_.pipeline_rank;
     const bool shares_table = map.copies() == 1 && step_.job.model.tied_embeddings && layout.pp > 1 &&
                               map.rank_of_stage.front() != map.rank_of_stage.back();
-    // Two copies on a rank are added up before.
+    // Two copies on a rank are summed beforehand.
     const double summed = twins ? gaps - std::max(0, tables - 1) * table_gap : shares_table ? table_gap : 0.0;
     bytes_.data += summed * kFloatBytes / layout.optimizer_shards();
   }
@@ -443,14 +444,14 @@ class Exceptions {
   std::set<std::string> reasons_;
 };
 
-/// Of all layouts together.
+/// Totals over all layouts.
 struct Findings {
   int runs = 0;
   int figures = 0;
   int ties = 0;
   double worst_loss = 0;
   std::string worst;
-  std::map<std::string, int> exceptions;  // layouts, by reason
+  std::map<std::string, int> exceptions;  // number of layouts, by reason
   std::map<std::string, int> forms;
 };
 
@@ -475,8 +476,8 @@ void compare_layout_bytes(const PreparedStep& step, const std::vector<RankResult
     compare("cp", Axis::kContext, forecast.context + beyond.bytes().context, 1e-3);
     compare("ep", Axis::kExpert, forecast.expert + beyond.bytes().expert, 1e-3);
     compare("pp", Axis::kPipeline, forecast.pipeline, 1e-3);
-    // An all-reduce cuts its data into nearly equal parts: members send an element a message more or less for each
-    // other member, and together what is forecast.
+    // An all-reduce splits its data into nearly equal parts: for each other member, a member sends up to one element
+    // per message more or less; together they send the forecast.
     double messages = 0;
     for (const auto& [key, count] : traffic.collectives) {
       const bool in_parts = key.first == CollectiveKind::kAllReduce || key.first == CollectiveKind::kBroadcast;
@@ -519,8 +520,8 @@ TrainingPlan with_balanced_routing(TrainingPlan plan) {
   return plan;
 }
 
-// Where two scores of a router differ by rounding alone, ranks may send a row to another expert than one rank does: the
-// layout must then agree where nothing is chosen, and with other weights.
+// If two scores of a router differ only by rounding, ranks may send a row to another expert than one rank does: the
+// layout must then agree if nothing is selected, and with other weights.
 void compare_layout_losses(const TrainingPlan& plan, const std::vector<RankResult>& ranks, const std::string& what,
                            Findings& findings) {
   constexpr double kAgrees = 2e-5;
@@ -530,7 +531,7 @@ void compare_layout_losses(const TrainingPlan& plan, const std::vector<RankResul
     others.network.seed += 1;
     for (const TrainingPlan& again : {with_balanced_routing(plan), others}) {
       EXPECT_LT(worst_difference(again, train_on_threads(again, {})), kAgrees)
-          << what << "\nbeside a tie: " << difference;
+          << what << "\napart from a tie: " << difference;
     }
     ++findings.ties;
     std::cout << fmt::format("a tie of a router, {:.1e}: {}\n", difference, what);
@@ -542,7 +543,7 @@ void compare_layout_losses(const TrainingPlan& plan, const std::vector<RankResul
   findings.worst = what;
 }
 
-// False where the job is refused.
+// Returns false if the job is refused.
 bool compare_layout(std::uint64_t seed, Findings& findings) {
   Draws draw(seed);
   const std::string text = draw.one_in(4) ? drawn_wide_job(draw) : drawn_job(draw);
@@ -556,7 +557,7 @@ bool compare_layout(std::uint64_t seed, Findings& findings) {
   }
   const std::string what = fmt::format("seed {}: {}", seed, text);
   const std::vector<RankResult> ranks = train_on_threads(plan, {});
-  // The model's experts have as much to do as each other.
+  // The model assumes equally loaded experts.
   compare_layout_bytes(step, plan.network.experts ? train_on_threads(with_balanced_routing(plan), {}) : ranks, what,
                        findings);
   compare_layout_losses(plan, ranks, what, findings);

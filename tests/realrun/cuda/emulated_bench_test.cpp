@@ -1,5 +1,5 @@
-// The layer between measuring and CUDA, run on the CPU: which buffers each kernel gets, that it stays inside them, and
-// what the random numbers are. How long a GPU takes is left to a GPU.
+// The layer between measuring and CUDA, run on the CPU: which buffers each kernel gets, that it stays within them, and
+// the values of the random numbers. Times are not tested here.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ using cuda::Lane;
 constexpr std::size_t kLaneBytes = std::size_t{1} << 22U;
 constexpr std::byte kGuard{0x5a};
 
-/// Reads every factor and writes every number of the result.
+/// Reads every factor and writes every element of the result.
 class TouchingProducts : public cuda::MatrixProducts {
  public:
   void multiply(const cuda::Product& product, const void* a, const void* b, void* result, float /*factor*/) override {
@@ -77,7 +77,7 @@ SampleKey moved(SampleKind kind, const char* op, double bytes) {
   return key;
 }
 
-// All kinds of the standard set, small.
+// All kinds of the standard set, in small sizes.
 std::vector<SampleKey> small_keys() {
   std::vector<SampleKey> keys;
   constexpr double kSome = 200'000;
@@ -183,7 +183,7 @@ TEST_F(EmulatedBench, CopiesCopy) {
     constexpr std::size_t kBytes = 100'016;
     std::vector<std::byte> to(kBytes + 16, kGuard);
     cuda::fill_random(memory_.data(), kBytes, Factors::kFloat32, false, 1, stream_);
-    // Vectors of 16 bytes lie at multiples of 16.
+    // Vectors of 16 bytes must be aligned to 16 bytes.
     auto* const aligned = to.data() + (16 - reinterpret_cast<std::uintptr_t>(to.data()) % 16) % 16;
     cuda::copy_on_channels(memory_.data(), aligned, kBytes, channels, stream_);
     EXPECT_TRUE(std::equal(aligned, aligned + kBytes, memory_.data()));
@@ -191,7 +191,7 @@ TEST_F(EmulatedBench, CopiesCopy) {
   EXPECT_THROW(cuda::copy_on_channels(memory_.data(), memory_.data() + 64, 64, 0, stream_), EnvironmentError);
 }
 
-// Bits of the formats as IEEE 754 and, for e4m3, OCP's specification of 8-bit floats have them.
+// Values of bit patterns according to IEEE 754 and, for e4m3, OCP's specification of 8-bit floats.
 double value_of(Factors factors, std::uint32_t bits) {
   if (factors == Factors::kFloat32) return std::bit_cast<float>(bits);
   const int width = factors == Factors::kFloat8 ? 8 : 16;
@@ -235,7 +235,7 @@ struct Operation {
   std::size_t output = 0;
 };
 
-/// An NCCL that writes down what it is asked for.
+/// An NCCL that records its calls.
 class RecordingNccl : public NcclApi {
  public:
   struct Log {
@@ -245,17 +245,19 @@ class RecordingNccl : public NcclApi {
     int joined = 0;
     int left = 0;
     int groups = 0;
-    int closed = 0;  ///< groups, also those that failed
+    int closed = 0;  ///< groups, including those that failed
     int aborted = 0;
     bool open = false;
     std::string error;    ///< of a communicator
-    std::string refuses;  ///< what throws: "join", "end", or an operation
+    std::string refuses;  ///< which call throws: "join", "end", or an operation
   };
   explicit RecordingNccl(Log& log) : log_(log) {}
 
   std::string version() const override { return "2.0.0"; }
   NcclId new_id() override { return {}; }
-  Communicator join(const NcclId&, int, int, int) override { throw std::logic_error("one thread would wait for ever"); }
+  Communicator join(const NcclId&, int, int, int) override {
+    throw std::logic_error("a single thread would wait forever");
+  }
   void begin_join(const NcclId&, int members, int index, int blocks, Communicator& into) override {
     EXPECT_TRUE(log_.open);
     if (log_.refuses == "join" && index + 1 == members) throw EnvironmentError("NCCL: no memory");
@@ -332,12 +334,12 @@ TEST_F(EmulatedBench, MessagesHaveTheBytesThatNcclTestsCounts) {
     expect_collective(sample_of(CollectiveKind::kAllReduce), kBytes, kBytes);
     expect_collective(sample_of(CollectiveKind::kAllGather), kBytes / 4, kBytes);
     expect_collective(sample_of(CollectiveKind::kReduceScatter), kBytes, kBytes / 4);
-    EXPECT_EQ(log.joined, kRanks) << "one group for all of them";
+    EXPECT_EQ(log.joined, kRanks) << "one group for all members";
     const std::vector<Operation> exchange = queued(sample_of(CollectiveKind::kAllToAll), kRanks);
     ASSERT_EQ(exchange.size(), 2u * kRanks * kRanks);
     for (const Operation& operation : exchange) EXPECT_EQ(operation.input + operation.output, kBytes / 4);
     const std::vector<Operation> pair = queued(SampleKind::kPointToPoint, 2);
-    ASSERT_EQ(pair.size(), 4u) << "there and back";
+    ASSERT_EQ(pair.size(), 4u) << "both directions";
     EXPECT_EQ(pair[0].name, "send 1");
     EXPECT_EQ(pair[0].input, kBytes);
     EXPECT_EQ(pair[1].name, "receive 0");
@@ -390,7 +392,7 @@ TEST_F(EmulatedBench, AFailedMessageEndsAllOfThem) {
         EXPECT_EQ(error_of([&] { message.queue(0); }), "NCCL: a link is down");
         EXPECT_EQ(current_gpu(), 0);
         EXPECT_FALSE(log.open) << "the group is closed";
-        EXPECT_EQ(log.aborted, 6) << "those of the other group too";
+        EXPECT_EQ(log.aborted, 6) << "including those of the other group";
         log.refuses.clear();
         log.error.clear();
         const int closed = log.closed;
@@ -400,7 +402,7 @@ TEST_F(EmulatedBench, AFailedMessageEndsAllOfThem) {
         EXPECT_EQ(error_of([&] { messages.make(message_key(kind, 3)); }), after);
         EXPECT_EQ(log.closed, closed) << "nothing was queued";
       }
-      EXPECT_EQ(log.left, 0) << "what was aborted is gone";
+      EXPECT_EQ(log.left, 0) << "aborted communicators no longer exist";
       EXPECT_EQ(log.aborted, 6);
     }
   }
@@ -419,12 +421,12 @@ TEST_F(EmulatedBench, AGroupThatCannotBeMadeIsNotTriedAgain) {
       EXPECT_EQ(reason.rfind("NCCL: ", 0), 0u) << reason;
       EXPECT_EQ(current_gpu(), 0);
       EXPECT_FALSE(log.open);
-      EXPECT_EQ(log.aborted, log.joined - joined) << "those that had joined";
+      EXPECT_EQ(log.aborted, log.joined - joined) << "all that had joined";
       log.refuses.clear();
       const int closed = log.closed;
       EXPECT_EQ(error_of([&] { messages.make(message_key(sample_of(CollectiveKind::kAllGather), 4)); }), reason);
       EXPECT_EQ(log.closed, closed);
-      messages.make(message_key(sample_of(CollectiveKind::kAllGather), 2)).queue(0);  // the other group works on
+      messages.make(message_key(sample_of(CollectiveKind::kAllGather), 2)).queue(0);  // the other group still works
     }
     EXPECT_EQ(log.left, 2);
   }

@@ -1,5 +1,5 @@
-// The CUDA kernels and the device around them, run on the CPU: what a thread computes, and how those of a block wait
-// for each other, is the source that nvcc compiles. What a GPU does with it is left to gpu_kernels_test.cpp.
+// The CUDA kernels and the device around them, run on the CPU: the computation of a thread, and how the threads of a
+// block wait for each other, are the source that nvcc compiles. Behaviour on a GPU is tested in gpu_kernels_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -112,7 +112,7 @@ TEST_F(EmulatedKernels, AttentionOnTensorCores) {
   check(check_attention, GemmPrecision::kBf16);
 }
 
-// Lanes that exchange values wait for their warp alone: a barrier that is missing between warps shows.
+// Lanes that exchange values wait only for their own warp: a missing barrier between warps is detected.
 TEST(Emulation, WarpsMeetAtBarriersOnly) {
   constexpr unsigned kTwoWarps = 64;
   for (const bool meets : {true, false}) {
@@ -158,7 +158,7 @@ Buffer on_device(cuda::CudaDevice& device, const std::vector<float>& values) {
   return buffer;
 }
 
-// Parameters and buckets begin anywhere: vectors of four are for addresses that allow them.
+// Parameters and buckets begin at any address: vectors of four are used only for aligned ones.
 TEST(EmulatedDevice, AddsWhereverBuffersBegin) {
   cuda::DeviceClock clock;
   cuda::CudaDevice device(new_streams(), clock);
@@ -174,7 +174,7 @@ TEST(EmulatedDevice, AddsWhereverBuffersBegin) {
   }
 }
 
-// What is not aligned leaves the tensor cores: parameters of odd sizes must not shift those behind them.
+// Unaligned products do not run on tensor cores: parameters of odd sizes must not shift those after them.
 TEST(EmulatedDevice, ProductsFindTheirMatricesAligned) {
   cuda::DeviceClock clock;
   cuda::CudaDevice device(new_streams(), clock);
@@ -220,7 +220,7 @@ TEST(EmulatedDevice, WeightsAreRoundedOnceUntilTheyChange) {
   EXPECT_EQ(product(true), 3.0F);
 }
 
-// Heads of whole fours are loaded by 16 bytes, which a GPU does from aligned addresses only.
+// Heads whose size is a multiple of four are loaded 16 bytes at a time, which a GPU does from aligned addresses only.
 TEST(EmulatedDevice, AttentionWantsItsMatricesAligned) {
   cuda::DeviceClock clock;
   cuda::CudaDevice device(new_streams(), clock);
@@ -239,7 +239,7 @@ TEST(EmulatedDevice, AttentionWantsItsMatricesAligned) {
   EXPECT_THROW(attend(4, 0, 1), EnvironmentError);
 }
 
-// Nobody takes NaN for a number: a training that diverges says so.
+// NaN is never treated as a number: a diverging training must be reported.
 TEST(EmulatedDevice, WhatIsNoNumberStaysNoneIn8Bits) {
   cuda::DeviceClock clock;
   cuda::CudaDevice device(new_streams(), clock);
@@ -306,7 +306,7 @@ TEST(GpuRanks, Fp8IsWhatGpusDoOrRefused) {
     on_cpus.backend = find_backend("threads");
     EXPECT_NO_THROW(prepare_run(on_cpus)) << training;
   }
-  // A stack's own are not asked for.
+  // The stack's own recipes are not required.
   for (const char* training : {"", R"(, "fp8_recipe": "tensorwise")", R"(, "stack": "torchtitan")"}) {
     const PreparedRun run = prepare_run(fp8_run(training));
     EXPECT_NE(run.job.find(R"("fp8_recipe":")"), std::string::npos) << run.job;
@@ -342,7 +342,8 @@ TEST(GpuRanks, RunsInFp8SayWhatThatIs) {
     testing::internal::CaptureStderr();
     ASSERT_EQ(launch_on_virtual_gpus(options, {}), 0);
     const std::string told = testing::internal::GetCapturedStderr();
-    const std::string warning = "warning: fp8 products require sizes that are multiples of 16; these use bf16: qkv, output";
+    const std::string warning =
+        "warning: fp8 products require sizes that are multiples of 16; these use bf16: qkv, output";
     EXPECT_EQ(told.find(warning) != std::string::npos, odd) << told;
     const std::string file = read_text(options.output);
     const std::string words = odd ? "in fp8: 2 of the 4 linears of a block" : "in fp8: 4 of the 4 linears of a block";
@@ -364,11 +365,11 @@ TEST(EmulatedDevice, NobodyWaitsForItForEver) {
     emulated::hold_events(false);
     EXPECT_TRUE(device.stuck());
   }
-  // A stuck device leaves its streams alone: destroying them could wait for ever.
+  // A stuck device does not destroy its streams, because that could wait forever.
   for (const cudaStream_t stream : streams) EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
-// Times of processes on several machines go by the clock of one of them.
+// Times of processes on several machines use the clock of one of them.
 TEST(EmulatedClock, GoesByAnotherMachinesClock) {
   constexpr Ticks kHour = Ticks{3600} * 1'000'000'000'000;
   constexpr double kTenMilliseconds = 1e10;
@@ -438,7 +439,7 @@ TEST(EmulatedTraining, LossesOfTensorRanks) {
   expect_losses_of_the_cpu(plan, "1f1b, sequence-parallel");
 }
 
-// Fused attention keeps its output and a float a row and head, and no probabilities.
+// Fused attention keeps its output and one float per row and head, but no probabilities.
 TEST(EmulatedTraining, KeepsWhatIsForecast) {
   const Job job = job_from(R"({"model": {"layers": 4, "hidden": 32, "heads": 2, "ffn": 128, "vocab": 64,
                                          "sequence_length": 32, "tied_embeddings": false},
@@ -458,7 +459,7 @@ TEST(EmulatedTraining, KeepsWhatIsForecast) {
   }
 }
 
-// What a run takes of a GPU is known before it starts.
+// The GPU memory of a run is known before it starts.
 TEST(EmulatedTraining, MemoryIsCheckedBeforeItStarts) {
   const auto prepare = [](const std::vector<std::string>& more) {
     std::vector<std::string> words = {"--model.layers",
@@ -509,23 +510,23 @@ TEST(EmulatedTraining, MemoryIsCheckedBeforeItStarts) {
   const PreparedRun more = prepare({"--schedule", "gpipe", "--gbs", "128"});
   try {
     check_gpu_memory(more, 8, "H100", kH100);
-    FAIL() << "twice as many microbatches do not fit";
+    FAIL() << "twice as many microbatches should not fit";
   } catch (const ConfigError& error) {
     EXPECT_NE(error.diagnostic().problem.find("8 ranks on one GPU need"), std::string::npos)
         << error.diagnostic().problem;
     EXPECT_NE(error.diagnostic().problem.find("H100 has 79.6"), std::string::npos) << error.diagnostic().problem;
   }
-  // A rank of eight, each on a GPU of its own.
+  // A single rank of the eight, each on its own GPU.
   EXPECT_NO_THROW(check_gpu_memory(more, 1, "H100", kH100));
   EXPECT_EQ(prepare({"--schedule", "1f1b", "--training.precision", "fp32"}).gpu_memory.front().copies, 0);
-  // Of ranks with a GPU each the fullest counts, not their mean.
+  // Among ranks with a GPU each, the fullest counts rather than their mean.
   const PreparedRun wide = prepare({"--schedule", "1f1b", "--mbs", "112", "--gbs", "1792"});
   EXPECT_THROW(check_gpu_memory(wide, 1, "H100", kH100), ConfigError);
 }
 
 TEST(EmulatedTraining, RoundedFactorsStayClose) {
   TrainingPlan plan = small_plan("1f1b", 1, 1);
-  plan.network.hidden = 16;  // a linear of 8 bits wants multiples of 16
+  plan.network.hidden = 16;  // an 8-bit linear requires multiples of 16
   plan.network.sequence = 16;
   const std::vector<double> expected = mean_losses(train_on_threads(plan, {}));
   std::vector<double> before = expected;

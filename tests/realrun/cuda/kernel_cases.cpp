@@ -35,7 +35,7 @@ double relative_error(const Values& actual, const Values& expected) {
   return std::sqrt(difference) / std::max(std::sqrt(size), 1e-30);
 }
 
-/// The same random inputs in both memories, and what came out of both.
+/// The same random inputs in both memories, and the results of both.
 class Comparison {
  public:
   explicit Comparison(const KernelsUnderTest& test, unsigned seed) : test_(test), random_(seed) {}
@@ -79,7 +79,7 @@ class Comparison {
                     double tolerance) const {
     const double off = error(host, device);
     record_error(off, tolerance);
-    // Written so that NaN fails.
+    // Phrased so that NaN fails.
     EXPECT_TRUE(off <= tolerance) << what << ": relative error " << off << " of " << host.rows() << " × "
                                   << host.columns();
   }
@@ -119,7 +119,7 @@ std::string name_of(const testing::TestInfo& test) {
   return fmt::format("{}.{}", test.test_suite_name(), test.name());
 }
 
-// To the file that FLOPCAST_TEST_RECORDS names.
+// Appends to the file that FLOPCAST_TEST_RECORDS names.
 void add_record(const nlohmann::json& line) {
   const char* path = std::getenv("FLOPCAST_TEST_RECORDS");
   if (path != nullptr) std::ofstream(path, std::ios::app) << line.dump() << std::endl;
@@ -134,7 +134,7 @@ void record_error(double error, double tolerance) {
   if (running != of) largest = -1;
   of = running;
   const double share = error == 0 ? 0 : error / tolerance;
-  // NaN is larger than all, and stays.
+  // NaN counts as larger than everything, and is kept.
   if (!(share > largest) && !std::isnan(share)) return;
   largest = share;
   const std::string text = fmt::format("{:.1e}", error);
@@ -146,8 +146,8 @@ void record_error(double error, double tolerance) {
 
 namespace {
 
-/// Adds a line of JSON to a file when a test begins and when it ends, so that a process that is killed, or that a GPU's
-/// error ends, leaves the tests before it and the name of the one that ran.
+/// Adds a line of JSON to a file when a test begins and when it ends, so that a process that is killed, or ended by a
+/// GPU error, leaves the earlier tests and the name of the running one.
 class RecordFile : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo& test) override {
     add_record({{"test", name_of(test)}, {"status", "running"}});
@@ -182,7 +182,7 @@ void check_products(const KernelsUnderTest& test) {
     const bool left = (form & 1U) != 0;
     const bool right = (form & 2U) != 0;
     const bool adds = (form & 4U) != 0;
-    // Whole sixteens and odd numbers.
+    // Multiples of sixteen, and odd numbers.
     for (const std::size_t odd : {std::size_t{0}, std::size_t{3}}) {
       const std::size_t m = 16 * static_cast<std::size_t>(with.size_up_to(4)) + odd;
       const std::size_t n = 16 * static_cast<std::size_t>(with.size_up_to(4)) + odd;
@@ -198,7 +198,7 @@ void check_products(const KernelsUnderTest& test) {
   }
 }
 
-// e4m3 has 3 digits behind the point, e5m2 2; the scales undo that the right factor is small.
+// e4m3 has 3 mantissa bits, e5m2 has 2; the scales compensate for the small right factor.
 void check_float8_products(const KernelsUnderTest& test) {
   constexpr std::size_t kRows = 32;
   constexpr std::size_t kInner = 48;
@@ -229,11 +229,12 @@ void check_float8_products(const KernelsUnderTest& test) {
     EXPECT_GT(backward, forward);
     EXPECT_LT(backward, 0.1);
     EXPECT_LT(error_of(Float8::kE4m3, Float8::kNo, kInner), 0.005);
-    EXPECT_LT(error_of(Float8::kE4m3, Float8::kE4m3, kInner - 1), 0.005) << "no multiple of 16";
+    EXPECT_LT(error_of(Float8::kE4m3, Float8::kE4m3, kInner - 1), 0.005) << "not a multiple of 16";
   }
 }
 
-// Bits of OCP's specification of 8-bit floats, table 2; the largest number of a matrix becomes the format's.
+// Bit patterns of OCP's specification of 8-bit floats, table 2; a matrix's largest magnitude maps to the format's
+// largest.
 void check_float8_numbers(const KernelsUnderTest& test) {
   using Bits = std::vector<std::uint8_t>;
   const auto buffer_of = [&](const Values& values) {
@@ -256,7 +257,7 @@ void check_float8_numbers(const KernelsUnderTest& test) {
     return bits;
   };
   float scale = 0;
-  // The largest, one, the smallest normal, the largest and smallest subnormal number, and one between two.
+  // The largest number, one, the smallest normal, the largest and the smallest subnormal number, and one between two.
   const Values e4m3 = {448.0F, -1.0F, 0.015625F, 0.875F * 0.015625F, 0.001953125F, 1.0625F};
   EXPECT_EQ(bits_of(e4m3, 2, {}, scale), (Bits{0x7e, 0xb8, 0x08, 0x07, 0x01, 0x38}));
   EXPECT_EQ(scale, 1.0F);
@@ -265,12 +266,12 @@ void check_float8_numbers(const KernelsUnderTest& test) {
   EXPECT_EQ(bits_of(e5m2, 2, {.wide = true, .flips = false}, scale), (Bits{0x7b, 0xbc, 0x04, 0x03, 0x00, 0x3e}));
   bits_of({896.0F, 1.0F}, 1, {}, scale);
   EXPECT_EQ(scale, 2.0F);
-  // Nothing, and too little to be scaled up.
+  // Zeros, and values too small to be scaled up.
   EXPECT_EQ(bits_of({0.0F, -0.0F, 0.0F, 0.0F}, 1, {}, scale), (Bits{0x00, 0x80, 0x00, 0x00}));
   EXPECT_EQ(scale, 1.0F);
   EXPECT_EQ(bits_of({1e-31F, 0.0F, 0.0F, -1e-31F}, 1, {}, scale), (Bits{0x00, 0x00, 0x00, 0x80}));
   EXPECT_EQ(scale, 1.0F);
-  // What is no number stays none, beside numbers too; an infinite one leaves none.
+  // NaN stays NaN, even among numbers; an infinity leaves no other numbers.
   for (const bool wide : {false, true}) {
     const Bits bits =
         bits_of({1.0F, std::numeric_limits<float>::quiet_NaN()}, 1, {.wide = wide, .flips = false}, scale);
@@ -281,7 +282,7 @@ void check_float8_numbers(const KernelsUnderTest& test) {
         0x7f);
     EXPECT_TRUE(std::isinf(scale));
   }
-  // More than the blocks have threads: the largest comes last.
+  // More elements than the blocks have threads: the largest is at the end.
   const std::size_t rows = 300;
   Values many(rows * 250, 1.0F);
   many.back() = 896.0F;
@@ -433,7 +434,7 @@ void check_attention(const KernelsUnderTest& test) {
     std::size_t kv_heads = 0;
     AttentionMask mask = {};
   };
-  // Below, at and above each width of the tiles, one tile and several, whole and broken.
+  // Below, at and above each width of the tiles, one tile and several, whole and partial.
   for (const Case& size :
        {Case{2, 2, 4, 5}, Case{1, 3, 16, 64}, Case{1, 1, 20, 70}, Case{2, 1, 32, 130}, Case{1, 2, 64, 129},
         Case{1, 1, 80, 65}, Case{1, 1, 128, 100}, Case{3, 1, 128, 1}, Case{2, 4, 8, 70, 2}, Case{1, 6, 64, 65, 2},
@@ -467,7 +468,7 @@ void check_embedding(const KernelsUnderTest& test) {
     Comparison with(test, round);
     const auto rows = static_cast<std::size_t>(with.size_up_to(60));
     const auto width = static_cast<std::size_t>(with.size_up_to(test.largest));
-    // The second of two shares of a vocabulary: every other token lies elsewhere.
+    // The second of two shares of a vocabulary: half of the tokens are held elsewhere.
     const VocabularyShare share{10, 10};
     const std::vector<int> tokens = with.tokens(rows, 20);
     const auto table = with.random(share.count, width);
@@ -525,7 +526,7 @@ void check_cross_entropy(const KernelsUnderTest& test) {
   }
 }
 
-// Every bit as on the host: losses of all devices begin at the same weights.
+// Draws equal the host's to the bit: training starts from the same weights on all devices.
 void check_draws(const KernelsUnderTest& test) {
   Comparison with(test, 1);
   for (const float deviation : {0.0F, 0.02F}) {

@@ -7,29 +7,29 @@
 
 namespace flopcast::realrun {
 
-/// Kernels under test and the device on which they work.
+/// Kernels under test and the device on which they run.
 struct KernelsUnderTest {
   ComputeDevice& device;
   Kernels<float>& kernels;
-  double tolerance = 1e-5;          ///< of relative norm errors, for all that has 32 bits
+  double tolerance = 1e-5;          ///< of relative norm errors, for 32-bit results
   double product_tolerance = 1e-5;  ///< the same for products
   int largest = 300;                ///< of the sizes tried
-  double least_product_error = 0;   ///< of products that round their factors: without it they do not
-  void* stream = nullptr;           ///< of the device's computation
+  double least_product_error = 0;   ///< of products that round their factors: a smaller error means that they do not
+  void* stream = nullptr;           ///< of the device's computation queue
 };
 
-/// Keeps, as properties of the running test, the error that is the largest share of its tolerance: "error" and
+/// Records, as properties of the running test, the error that is the largest share of its tolerance: "error" and
 /// "tolerance". A program with these cases writes them, line by line as its tests begin and end, to the file that the
 /// environment variable FLOPCAST_TEST_RECORDS names; tests/gpu/evaluate makes a table of them.
 void record_error(double error, double tolerance);
 
-// Each compares one kernel with the host's on random inputs, by ‖result − expected‖ / ‖expected‖. Results are poisoned
-// before, and NaN never passes. Fails the running test, and records how far off it was.
+// Each function compares one kernel with the host's on random inputs, by ‖result − expected‖ / ‖expected‖. Results are
+// poisoned beforehand, and NaN never passes. Fails the running test, and records the error.
 
 void check_products(const KernelsUnderTest& test);
-/// Of kernels that multiply in 8 bits.
+/// For kernels that multiply in 8 bits.
 void check_float8_products(const KernelsUnderTest& test);
-/// What to_float8() makes of numbers, by OCP's specification; no product is computed.
+/// Tests the numbers that to_float8() produces, by OCP's specification; no product is computed.
 void check_float8_numbers(const KernelsUnderTest& test);
 void check_elementwise(const KernelsUnderTest& test);
 void check_row_sums(const KernelsUnderTest& test);

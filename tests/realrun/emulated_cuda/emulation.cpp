@@ -23,18 +23,18 @@ constexpr std::size_t kStackBytes = 64 * 1024;
 constexpr std::size_t kUnasked = 48 * 1024;
 constexpr std::size_t kLanes = 32;
 
-// swapcontext() starts a fiber; after that places change by longjmp, which asks the kernel nothing.
+// swapcontext() starts a fiber; later switches use longjmp, which needs no system call.
 struct Fiber {
   ucontext_t context;
   jmp_buf left;
   std::unique_ptr<std::byte[]> stack;
   dim3 place;
   bool ended = false;
-  bool waits_for_block = false;  // else, where it has not ended, for its warp
+  bool waits_for_block = false;  // otherwise waits for its warp, unless it has ended
   alignas(8) std::array<std::byte, 24> given;
 };
 
-// One launch at a time: ranks are threads.
+// One launch at a time, because ranks are threads.
 std::mutex running;
 std::deque<Fiber> fibers;
 std::size_t count = 0;
@@ -43,7 +43,7 @@ jmp_buf scheduler;
 ucontext_t starter;
 const std::function<void()>* body = nullptr;
 std::vector<float> shared_memory;
-thread_local std::size_t allowed = kUnasked;  // of this rank's next launch
+thread_local std::size_t allowed = kUnasked;  // for this rank's next launch
 std::size_t most_shared = std::size_t{163} * 1024;
 bool events_held = false;
 std::size_t launches = 0;
@@ -54,7 +54,7 @@ void leave() {
   if (_setjmp(fiber.left) == 0) _longjmp(scheduler, 1);
 }
 
-// A fiber lives on for the blocks that follow.
+// Fibers are reused for the following blocks.
 void run_fiber() {
   while (true) {
     leave();
@@ -79,7 +79,7 @@ void begin(std::size_t index) {
   if (_setjmp(scheduler) == 0) swapcontext(&starter, &fiber.context);
 }
 
-// Until all lanes of a warp have ended or wait for the other warps. Whether one waits for them.
+// Runs until all lanes of a warp have ended or wait for the other warps. Returns true if any of them waits.
 bool run_warp(std::size_t first) {
   const std::size_t lanes = std::min(kLanes, count - first);
   bool waits = false;
@@ -155,7 +155,8 @@ float half_of(std::uint32_t pair, std::size_t half) {
   return std::bit_cast<float>(half == 0 ? pair << 16U : pair & 0xffff0000U);
 }
 
-// One matrix a lane, whose row it names; `element` of row and column is what lane and half get.
+// Loads one matrix per register, whose row address each lane gives; `element` maps row and column to the value for lane
+// and half.
 template <class Element>
 void load(std::uint32_t (&tiles)[4], const void* row, const Element& element) {
   if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) std::abort();
@@ -247,7 +248,7 @@ void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
         blockIdx = dim3(x, y, z);
-        // Not zeros: nobody may count on them.
+        // Not zeros, because kernels must not rely on them.
         shared_memory.assign(shared_bytes / sizeof(float) + 1, -1e30F);
         for (std::size_t index = 0; index < count; ++index) {
           const auto number = static_cast<unsigned>(index);

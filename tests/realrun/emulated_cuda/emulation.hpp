@@ -7,10 +7,10 @@
 
 namespace flopcast::emulated {
 
-/// CUDA's kernels on a CPU: the blocks of a launch one after the other, the threads of a block as fibers of this thread
-/// that change places where they wait for each other: the lanes of a warp where they exchange values, and the warps,
-/// each as far as it comes without the others, at barriers. Every other launch runs both from the last to the first, so
-/// that results which hang on an order nobody has asked for differ.
+/// CUDA's kernels on a CPU: the blocks of a launch run one after another, and the threads of a block are fibers of this
+/// thread that switch where they wait for each other: the lanes of a warp when they exchange values, and the warps,
+/// each as far as possible without the others, at barriers. Every other launch runs both in reverse order, so that
+/// results which depend on an unspecified order differ.
 
 struct dim3 {
   constexpr dim3(unsigned width = 1, unsigned height = 1, unsigned depth = 1) : x(width), y(height), z(depth) {}
@@ -30,11 +30,12 @@ inline dim3 blockIdx(0, 0, 0);
 inline dim3 blockDim;
 inline dim3 gridDim;
 
-/// Every thread of the block calls it, or none does.
+/// Every thread of the block must call it, or none.
 void meet();
-/// The value that the thread `offset` away in the warp gave. Every lane of the warp calls it, and gather(), or none.
+/// Receives the value that the thread `offset` away in the warp has given. All lanes of the warp must call it, and
+/// gather(), or none.
 void exchange(const void* given, void* received, std::size_t bytes, int offset);
-/// What the 32 lanes of the warp gave, `bytes` each, one behind the other.
+/// Receives the values of the 32 lanes of the warp, `bytes` each, concatenated.
 void gather(const void* given, void* received, std::size_t bytes);
 template <class T>
 T swap_with(const T& value, int offset) {
@@ -42,22 +43,22 @@ T swap_with(const T& value, int offset) {
   exchange(&value, &result, sizeof(T), offset);
   return result;
 }
-// The warp's products on tensor cores, as device_code.cuh has them.
+// The warp's products on tensor cores, as in device_code.cuh.
 std::uint32_t rounded_pair(float low, float high);
 void multiply_tiles(float (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b_low, std::uint32_t b_high);
 void load_tiles(std::uint32_t (&tiles)[4], const void* row);
 void load_tiles_transposed(std::uint32_t (&tiles)[4], const void* row);
 float* dynamic_shared();
-/// What a block can have; 163 KiB, as on compute capability 8.0, until it is set.
+/// Shared memory limit of a block; 163 KiB, as on compute capability 8.0, unless set.
 int shared_limit();
 void set_shared_limit(int bytes);
-/// For the next launch; false for more than that.
+/// Applies to the next launch; returns false beyond the limit.
 bool allow_shared(int bytes);
 void launch(dim3 grid, dim3 block, std::size_t shared_bytes, const std::function<void()>& thread);
-/// While it is set no event is ever reached.
+/// While set, no event is ever reached.
 void hold_events(bool held);
 bool events_are_held();
-/// How many threads have run since the program began.
+/// Number of threads run since the program started.
 std::size_t threads_run();
 
 template <class Kernel>

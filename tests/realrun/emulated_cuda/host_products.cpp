@@ -30,7 +30,7 @@ std::vector<float> values_of_float8(const void* matrix, std::size_t count, bool 
   std::vector<float> values;
   for (std::size_t index = 0; index < count; ++index) {
     const int bits = static_cast<const std::uint8_t*>(matrix)[index];
-    // Of the largest exponent e4m3 has numbers up to 448, e5m2 infinity alone.
+    // At the largest exponent, e4m3 has numbers up to 448, e5m2 only infinity.
     if (bits % 128 > (wide ? 0x7c : 0x7e)) {
       values.push_back(std::nanf(""));
       continue;
@@ -54,7 +54,7 @@ MatrixView<const float> view(const std::vector<float>& values, std::size_t rows,
 
 void HostProducts::multiply(const Product& product, const void* a, const void* b, void* result, float factor) {
   FLOPCAST_CHECK(!product.narrow && product.factors != Factors::kFloat16);
-  // Elsewhere products leave the tensor cores (cuBLAS, Tensor Core Usage).
+  // Unaligned products would not run on tensor cores (cuBLAS, Tensor Core Usage).
   for (const void* matrix : {a, b, static_cast<const void*>(result)}) {
     constexpr std::uintptr_t kAlignment = 16;
     FLOPCAST_CHECK(reinterpret_cast<std::uintptr_t>(matrix) % kAlignment == 0);

@@ -4,7 +4,7 @@
 
 namespace flopcast::realrun::cuda {
 
-/// Products of matrices in the host's memory.
+/// Matrix products in host memory.
 class HostProducts : public MatrixProducts {
  public:
   void multiply(const Product& product, const void* a, const void* b, void* result, float factor) override;

@@ -18,7 +18,7 @@ namespace {
 
 thread_local int current_device = 0;
 
-// Memory is poisoned with NaNs: nothing may be read before it is written.
+// Memory is poisoned with NaNs, to detect reads before the first write.
 cudaError_t allocate(void** address, std::size_t bytes) {
   constexpr int kNan = 0xff;
   *address = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
@@ -98,7 +98,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t /*stream*/) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t /*stream*/, cudaEvent_t event, unsigned /*flags*/) {
-  // Everything is done when its call returns: what is waited for has been recorded.
+  // Every call completes before it returns: awaited events have been recorded.
   return event->time == 0 ? cudaErrorInvalidValue : cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* event) {

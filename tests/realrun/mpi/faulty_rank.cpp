@@ -1,5 +1,5 @@
-// Four ranks under 1F1B, of which rank 1 throws, falls silent or leaves at one of its messages, as the argument says;
-// or all of them block in MPI. What is told, and how it ends, is looked at from outside (launch_test.cpp).
+// Four ranks under 1F1B. Depending on the argument, rank 1 throws, falls silent or exits at one of its messages, or all
+// ranks block in MPI. launch_test.cpp checks the reports and the exit from outside.
 #include <unistd.h>
 
 #include <chrono>
@@ -23,7 +23,7 @@ bool may_send(const std::string& fault, const MessageKey& key) {
   return !is_the_one || fault != "is silent";
 }
 
-// All ranks, so that none is there to notice.
+// Blocks all ranks, so that none can notice.
 void block(RankTransport& transport) {
   transport.note({.kind = Activity::Kind::kAction, .action = {3, 1, ActionKind::kForward}});
   int never = 0;
@@ -46,7 +46,7 @@ int run(const std::string& fault) {
       train_rank(plan, lossy, result);
     });
   } catch (const EnvironmentError& error) {
-    if (processes.tells()) std::fprintf(stderr, "told: %s\n", error.what());
+    if (processes.tells()) std::fprintf(stderr, "reported: %s\n", error.what());
     processes.end(4);
   }
   return 0;

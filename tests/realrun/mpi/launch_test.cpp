@@ -1,5 +1,5 @@
-// flopcast-run under mpirun, and `flopcast run --backend mpi`: what is told and left when all goes well, when the
-// command is wrong, and when ranks fail.
+// flopcast-run under mpirun, and `flopcast run --backend mpi`: reports and files on success, for invalid arguments, and
+// if ranks fail.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -89,7 +89,7 @@ TEST_F(MpiLaunch, TrainsAsThreadsDo) {
   for (std::size_t step = 0; step < 5; ++step) {
     EXPECT_EQ(mpi.at("steps")[step].at("traffic_by_rank"), threads.at("steps")[step].at("traffic_by_rank"));
   }
-  // One clock: nothing arrives before it is sent, and what it is computed from has ended by then.
+  // One clock: no message arrives before it is sent, and its inputs are complete by then.
   const Json& timeline = mpi.at("steps")[2].at("timeline");
   EXPECT_EQ(timeline.at("transfers").size(), 48U);
   for (const Json& transfer : timeline.at("transfers")) {
@@ -129,14 +129,14 @@ TEST_F(MpiLaunch, OneProcessTellsOfAMistake) {
 TEST_F(MpiLaunch, ARankThatThrowsIsNamedWithItsAction) {
   const CommandResult result = mpirun(4, FLOPCAST_FAULTY_RANK, {"throws"});
   EXPECT_EQ(result.exit_code, 4) << result.standard_error;
-  EXPECT_NE(result.standard_error.find("told: rank 1 failed in 1F3: the disk is full"), std::string::npos)
+  EXPECT_NE(result.standard_error.find("reported: rank 1 failed in 1F3: the disk is full"), std::string::npos)
       << result.standard_error;
 }
 
 TEST_F(MpiLaunch, APeerThatNeverSendsIsFoundOut) {
   const CommandResult result = mpirun(4, FLOPCAST_FAULTY_RANK, {"is silent"});
   EXPECT_EQ(result.exit_code, 4) << result.standard_error;
-  EXPECT_NE(result.standard_error.find("told: rank "), std::string::npos) << result.standard_error;
+  EXPECT_NE(result.standard_error.find("reported: rank "), std::string::npos) << result.standard_error;
   EXPECT_NE(result.standard_error.find("it has waited 500 ms for the "), std::string::npos) << result.standard_error;
 }
 
@@ -149,10 +149,10 @@ TEST_F(MpiLaunch, RanksThatMpiNeverLetsGoAreNamed) {
 TEST_F(MpiLaunch, ARankThatLeavesIsNamedWithItsAction) {
   const CommandResult result = mpirun(4, FLOPCAST_FAULTY_RANK, {"leaves"});
   EXPECT_NE(result.exit_code, 0);
-  EXPECT_NE(result.standard_error.find("told: rank 1 has died in 1F3"), std::string::npos) << result.standard_error;
+  EXPECT_NE(result.standard_error.find("reported: rank 1 has died in 1F3"), std::string::npos) << result.standard_error;
 }
 
-// The process of a rank of this test, as mpirun has told it in its environment.
+// The process of a rank of this test, found by the environment that mpirun has set.
 std::optional<pid_t> process_of_rank(int rank) {
   const std::string mark = std::string(kMark) + "=" + std::to_string(getpid());
   const std::string place = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);

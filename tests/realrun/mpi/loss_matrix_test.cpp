@@ -1,5 +1,5 @@
-// The cases of the loss matrix that have as many ranks as this program has processes, over MPI; and that MPI's ranks
-// train to the bit as threads do.
+// The cases of the loss matrix with as many ranks as this program has processes, over MPI; checks that MPI ranks and
+// threads give the same bits.
 #include "tests/realrun/loss_matrix.hpp"
 
 #include <gtest/gtest.h>
@@ -84,7 +84,7 @@ TEST(LossMatrixOverMpi, BitsAndBytesAreThoseOfThreads) {
   expect_bits_of_threads(of_this_size(schedules_by_layouts()));
 }
 
-// Prefetched weights, factors of matrices, and collectives that follow each other.
+// Prefetched weights, factors of matrices, and successive collectives.
 TEST(LossMatrixOverMpi, ShardedReplicasToo) {
   std::vector<MatrixCase> cases;
   for (const auto& all : {fully_sharded_layouts(), recomputed_layouts()}) {

@@ -1,4 +1,4 @@
-// Linears on lines and grids of processes: the serial products, and the elements that the model says.
+// Linears on lines and grids of processes equal serial products, and send the elements that the model predicts.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -73,7 +73,7 @@ TEST(MpiTransport, ClocksAreBroughtToAgree) {
     const std::vector<Ticks> offsets = transport.clock_offsets(skewed_clock, true);
     const auto whole_time = static_cast<double>(host_clock() - start);
     for (std::size_t rank = 0; rank < offsets.size(); ++rank) {
-      // Wrong by half of the quickest of 16 exchanges at most, and they all happened meanwhile.
+      // The error is at most half of the fastest of 16 exchanges, all of which happened within whole_time.
       EXPECT_NEAR(static_cast<double>(offsets[rank]), -3.0 * kSecond * static_cast<double>(rank), whole_time / 32);
     }
     for (const Ticks offset : transport.clock_offsets(skewed_clock)) EXPECT_EQ(offset, 0) << "one machine, one clock";

@@ -4,7 +4,7 @@
 
 namespace flopcast::realrun {
 
-/// The processes of the running test program, all of which run the same tests in the same order. (main() of such tests
+/// The processes of the running test program; all of them run the same tests in the same order. (main() of such tests
 /// is in under_mpi.cpp; only rank 0 prints, apart from failures.)
 Processes& test_processes();
 

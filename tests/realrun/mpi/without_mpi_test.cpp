@@ -1,4 +1,4 @@
-// A build without MPI says so.
+// A build without MPI reports that it is missing.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -14,7 +14,7 @@ namespace flopcast::realrun {
 
 namespace {
 
-/// What one member does in one operation; bytes only, held by nobody.
+/// One member's part in one operation, as addresses without ownership.
 struct FakePart {
   struct Message {
     int peer = 0;
@@ -44,10 +44,10 @@ struct FakeCommunicator {
   bool aborted = false;
   bool given_up = false;
   std::size_t round = 0;
-  std::vector<const FakePart*> parts;  // of the operation under way, by member
+  std::vector<const FakePart*> parts;  // of the current operation, by member
   int present = 0;
 
-  // The parts of all members; none when the communicator was aborted before all had come.
+  // The parts of all members; empty if the communicator was aborted before all had arrived.
   std::vector<const FakePart*> meet(int index, const FakePart* part) {
     std::unique_lock lock(mutex);
     parts.resize(static_cast<std::size_t>(members));
@@ -83,7 +83,7 @@ void take_messages(const std::vector<const FakePart*>& parts, int index) {
   }
 }
 
-// Into memory of its own: others still read the inputs, which may be the outputs.
+// Written to separate memory, because others still read the inputs, which may be the outputs.
 std::vector<std::byte> result_of(const std::vector<const FakePart*>& parts, int index) {
   const FakePart& own = *parts[static_cast<std::size_t>(index)];
   std::vector<std::byte> result(own.output_bytes);
@@ -123,7 +123,7 @@ NcclPart logged(const FakeMember& member, const FakePart& part) {
                   .members = member.communicator->members,
                   .message = part.sends.size() + part.receives.size() == 1,
                   .blocks = member.blocks};
-  // One operation of a communicator after the other: each has it to itself.
+  // Operations of a communicator run one after another, each with exclusive access.
   OrderLog::note_use(&member, 1, true);
   if (part.collective) {
     const std::size_t bytes = part.kind == CollectiveKind::kReduceScatter ? part.output_bytes : part.input_bytes;
@@ -202,7 +202,7 @@ NcclApi::Communicator FakeNccl::join(const NcclId& id, int members, int index, i
 
 void FakeNccl::begin_join(const NcclId& /*id*/, int /*members*/, int /*index*/, int /*blocks*/,
                           Communicator& /*into*/) {
-  throw std::runtime_error("every member has a thread of its own here");
+  throw std::runtime_error("every member has its own thread here");
 }
 
 void FakeNccl::begin_group() {
@@ -210,7 +210,7 @@ void FakeNccl::begin_group() {
 }
 
 void FakeNccl::end_group() {
-  if (OrderLog::open_groups == 0) throw std::runtime_error("a group is ended that nobody began");
+  if (OrderLog::open_groups == 0) throw std::runtime_error("a group was ended without being begun");
   if (--OrderLog::open_groups > 0) return;
   for (auto& [place, part] : std::exchange(grouped, {})) add(place.first, place.second, std::move(part));
 }
@@ -265,7 +265,7 @@ void FakeNccl::leave(Communicator communicator) {
   auto* member = static_cast<FakeMember*>(communicator);
   member->gone = true;
   if (on_leave_) on_leave_();
-  // As ncclCommFinalize does: what is under way is ended first.
+  // As in ncclCommFinalize: work in progress is completed first.
   for (WorkQueue* queue : member->queues) queue->record()->time();
 }
 

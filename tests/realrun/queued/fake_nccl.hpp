@@ -14,12 +14,12 @@
 
 namespace flopcast::realrun {
 
-/// A communicator of the fake: its members' operations, one after the other.
+/// A communicator of the fake: its members' operations, one after another.
 struct FakeCommunicator;
 struct FakeMember;
 
 /// NCCL without GPUs, for ranks that are threads of a process: streams are WorkQueues, which wait for the other members
-/// as NCCL's kernels do, until all have come to the operation or the communicator is aborted.
+/// like NCCL's kernels, until all have reached the operation or the communicator is aborted.
 class FakeNccl : public NcclApi {
  public:
   std::string version() const override { return "2.0.0"; }
@@ -35,18 +35,18 @@ class FakeNccl : public NcclApi {
   void abort(Communicator communicator) override;
   void leave(Communicator communicator) override;
 
-  /// From now on every communicator has this error.
+  /// Gives every communicator this error from here on.
   void break_with(const std::string& error);
-  /// An abort returns only when so many of them have begun: what the GPU still runs holds up the first.
+  /// An abort returns only once `count` aborts have begun: work that the GPU still runs blocks the first one.
   void hold_aborts_until(int count);
-  /// Whoever waits for others to join is thrown out.
+  /// Makes every thread that waits for others to join throw.
   void give_up();
   /// Called first in every send, and in every leave.
   void on_send(std::function<void()> action) { on_send_ = std::move(action); }
   void on_leave(std::function<void()> action) { on_leave_ = std::move(action); }
-  /// Communicators made so far.
+  /// Communicators created so far.
   int made();
-  /// Of the GPU that those who joined a communicator gave it, with how many others.
+  /// Members of a communicator, and the GPU blocks that one of them gave to it.
   struct Joined {
     int members = 0;
     int blocks = 0;

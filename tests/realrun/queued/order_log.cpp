@@ -14,7 +14,7 @@ namespace {
 thread_local std::vector<MemoryUse> uses_of_next;
 
 using Kind = OrderLog::Entry::Kind;
-using Clock = std::map<int, std::size_t>;  // by queue: how many of its works come before
+using Clock = std::map<int, std::size_t>;  // by queue: number of its works that come before
 
 void join(Clock& clock, const Clock& other) {
   for (const auto& [queue, count] : other) clock[queue] = std::max(clock[queue], count);
@@ -30,10 +30,10 @@ struct Stamp {
   }
 };
 
-/// Who used each piece of memory last: a write, and reads since then.
+/// The last users of each piece of memory: a write, and the reads since then.
 class Shadow {
  public:
-  /// The queue of a use that is not before `clock`, or -1.
+  /// Returns the queue of a use that is not before `clock`, or -1.
   int conflict(const MemoryUse& use, const Clock& clock) {
     int found = -1;
     over(use, [&](Cell& cell) {
@@ -94,7 +94,7 @@ void find_races(int rank, const std::vector<OrderLog::Entry>& entries, std::set<
   std::map<int, Clock> queues;
   std::map<std::size_t, Clock> moments;
   Clock host;
-  Clock seen;  // what the host happened to find done: in another run it need not be
+  Clock seen;  // works that the host happened to find completed; another run might not
   Shadow memory;
   for (const OrderLog::Entry& entry : entries) {
     Clock& clock = queues[entry.queue];
@@ -119,8 +119,8 @@ void find_races(int rank, const std::vector<OrderLog::Entry>& entries, std::set<
         for (const MemoryUse& use : entry.uses) {
           const int queue = memory.conflict(use, next);
           if (queue >= 0)
-            faults.insert(fmt::format("rank {}: memory is handed back while queue {} may use it", rank, queue));
-          // Whoever gets it is behind the computation as it is now, and behind nothing else: all else is done.
+            faults.insert(fmt::format("rank {}: memory is released while queue {} may use it", rank, queue));
+          // Its next user comes after the computation so far, and after no other work, because that is complete.
           memory.keep(use, {kCompute, next[kCompute]});
         }
         break;
@@ -142,7 +142,8 @@ void find_races(int rank, const std::vector<OrderLog::Entry>& entries, std::set<
   }
 }
 
-/// All ranks' logs once more, on the narrow GPU. What can go on does, in any order: whether all ends is the same.
+/// Replays all ranks' logs on the narrow GPU. Runs whatever can run, in any order: the order does not change whether
+/// everything completes.
 class Replay {
  public:
   Replay(const std::vector<std::vector<OrderLog::Entry>>& ranks, const NarrowGpu& gpu) : gpu_(gpu) {
@@ -160,7 +161,7 @@ class Replay {
       for (const auto& [queue, waiting] : rank.queues) {
         if (waiting.empty()) continue;
         const OrderLog::Entry& first = (*rank.entries)[waiting.front()];
-        faults.insert(fmt::format("rank {}: queue {} gets no further than {}", index, queue,
+        faults.insert(fmt::format("rank {}: queue {} is stuck at {}", index, queue,
                                   first.kind != Kind::kNccl ? "a moment"
                                   : first.part.message      ? "a message"
                                                             : first.part.what));
@@ -173,11 +174,11 @@ class Replay {
     const std::vector<OrderLog::Entry>* entries = nullptr;
     std::size_t host = 0;
     std::map<int, std::deque<std::size_t>> queues;
-    std::map<int, std::deque<std::size_t>> connections;  // what has not begun
-    std::deque<std::size_t> collectives;                 // what has not ended
+    std::map<int, std::deque<std::size_t>> connections;  // not begun
+    std::deque<std::size_t> collectives;                 // not completed
     std::set<std::size_t> reached;
     std::set<std::size_t> arrived;
-    std::map<const void*, std::size_t> operations;  // begun, of a communicator
+    std::map<const void*, std::size_t> operations;  // begun, by communicator
     int held = 0;
   };
   struct Operation {
@@ -203,7 +204,7 @@ class Replay {
     return moves;
   }
 
-  // Whether the first of its queue has gone further: to its end, or into the operation in which it waits for others.
+  // Returns true if the first work of its queue has advanced: to its end, or into an operation in which it waits.
   bool begin(Rank& rank, std::size_t index) {
     const OrderLog::Entry& entry = (*rank.entries)[index];
     std::deque<std::size_t>& connection = rank.connections[entry.queue % gpu_.connections];
@@ -259,7 +260,7 @@ class Replay {
     }
     std::sort(sends.begin(), sends.end());
     std::sort(receives.begin(), receives.end());
-    if (sends != receives) mismatches_.insert("members send what nobody receives, or of another size");
+    if (sends != receives) mismatches_.insert("members send messages that are not received, or of another size");
   }
 
   NarrowGpu gpu_;
@@ -284,7 +285,7 @@ std::vector<MemoryUse> OrderLog::take_uses() {
 
 void OrderLog::add(Entry entry) {
   if (open_groups > 0 && entry.kind != Entry::Kind::kReleased && entry.kind != Entry::Kind::kSaw) {
-    misuses_.push_back(fmt::format("queue {} is given something while a group of NCCL's is open", entry.queue));
+    misuses_.push_back(fmt::format("work is added to queue {} while an NCCL group is open", entry.queue));
   }
   entries_.push_back(std::move(entry));
 }

@@ -10,7 +10,7 @@ namespace flopcast::realrun {
 
 namespace {
 
-// The same bytes, held by nobody: as a GPU, queued work keeps nothing alive. The next work reads or writes them.
+// The same bytes without ownership: as on a GPU, queued work keeps nothing alive. The next work reads or writes them.
 Buffer used(const Buffer& buffer, bool writes) {
   OrderLog::note_use(buffer.address(), buffer.bytes(), writes);
   return Buffer(std::shared_ptr<std::byte[]>(std::shared_ptr<void>(), buffer.address()), buffer.bytes());
@@ -29,7 +29,7 @@ std::vector<T> used(const std::vector<T>& all, bool writes) {
 
 template <class T>
 MatrixView<T> used(const MatrixView<T>& view, bool writes) {
-  // Row by row: what lies between them may be another's.
+  // Row by row, because the gaps between them may belong to others.
   for (std::size_t row = 0; row < view.rows; ++row) {
     OrderLog::note_use(view.data + row * view.stride, view.columns * sizeof(T), writes);
   }
@@ -57,7 +57,7 @@ float* writes(float* values, std::size_t count) {
   return used(values, count, true);
 }
 
-// The rows of a table of positions that those of the tensor have.
+// The rows of a table of positions that match the tensor's rows.
 template <class T>
 T* at_positions(T* table, const RowPositions& positions, const Tensor<float>& rows, bool writes) {
   for (std::size_t row = 0; row < rows.rows(); ++row) {
@@ -154,7 +154,7 @@ void QueuedDevice::reduce(Queue queue, const std::vector<Buffer>& inputs, Elemen
   });
 }
 
-// Work that takes a tensor to write to is handed a copy of the handle.
+// Work that writes to a tensor receives a copy of the handle.
 #define FLOPCAST_QUEUE(...) device_.of(Queue::kCompute).add([__VA_ARGS__]() mutable
 
 Tensor<float> QueuedKernels::tensor(std::size_t rows, std::size_t columns) {

@@ -12,11 +12,11 @@
 
 namespace flopcast::realrun {
 
-/// A rank's GPU without a GPU: its queues are threads, its memory is handed out as soon as the host lets it go. What is
-/// not ordered by moments is a race, which ThreadSanitizer sees and the losses tell.
+/// A rank's GPU without a GPU: its queues are threads, and its memory is reused as soon as the host releases it. Work
+/// that moments do not order is a race, which ThreadSanitizer detects and the losses reveal.
 class QueuedDevice : public ComputeDevice, public Queues {
  public:
-  /// Work is delayed by chance, by up to so many microseconds. `log`, when there is one, is told all that is queued.
+  /// Work is delayed randomly, by up to `delay` microseconds. `log`, unless null, records all queued work.
   QueuedDevice(int rank, int delay, std::shared_ptr<OrderLog> log = nullptr);
 
   Buffer allocate(std::size_t bytes) override;
@@ -52,10 +52,10 @@ class QueuedDevice : public ComputeDevice, public Queues {
   int delay_ = 0;
   std::shared_ptr<OrderLog> log_;
   MemoryPool pool_;
-  std::vector<std::unique_ptr<WorkQueue>> queues_;  // last: work left in them uses the memory
+  std::vector<std::unique_ptr<WorkQueue>> queues_;  // last member: its work uses the memory
 };
 
-/// The arithmetic of the host, in the computation of such a device.
+/// The host's arithmetic in the compute queue of such a device.
 class QueuedKernels : public Kernels<float> {
  public:
   explicit QueuedKernels(QueuedDevice& device) : device_(device) {}

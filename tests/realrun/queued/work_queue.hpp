@@ -21,7 +21,7 @@ class QueuedMoment : public Moment {
   bool reached() override;
   Ticks time() override;
   void reach();
-  /// As time(), for another queue: the host does not know of it.
+  /// Like time(), but for another queue: the host does not learn of it.
   void await();
   const OrderLog* log() const { return log_.get(); }
   std::size_t number() const { return number_; }
@@ -35,11 +35,11 @@ class QueuedMoment : public Moment {
   Ticks time_ = 0;
 };
 
-/// A stream without a GPU: a thread that does what it was given, in order, behind the caller's back.
+/// A stream without a GPU: a thread that runs its work in order, asynchronously to the caller.
 class WorkQueue {
  public:
-  /// `delay` in microseconds: at most so long it dawdles before a piece of work, by chance.
-  /// `log`, when there is one, is told all that is queued, as queue `number`.
+  /// `delay`: maximum random delay before a piece of work, in microseconds.
+  /// `log`, unless null, records all queued work, as queue `number`.
   WorkQueue(unsigned seed, int delay, std::shared_ptr<OrderLog> log = nullptr, int number = 0);
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
@@ -47,7 +47,7 @@ class WorkQueue {
   WorkQueue& operator=(WorkQueue&&) = delete;
   ~WorkQueue();
 
-  /// Uses what was noted since the last (OrderLog::note_use).
+  /// Takes the uses noted since the last call (OrderLog::note_use).
   void add(std::function<void()> work);
   void add(std::function<void()> work, NcclPart part);
   std::shared_ptr<Moment> record();

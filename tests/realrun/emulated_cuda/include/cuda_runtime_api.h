@@ -1,6 +1,6 @@
 #pragma once
 
-// The part of CUDA's runtime that flopcast uses, on the CPU: every call is done when it returns. For tests only.
+// The part of CUDA's runtime that flopcast uses, on the CPU: every call completes before it returns. For tests only.
 
 #include <cstddef>
 #include <cstdint>
