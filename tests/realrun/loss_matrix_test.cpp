@@ -1,4 +1,4 @@
-// Every schedule and layout trains as one rank does, or as its delays define. No time is asserted.
+// Every schedule and layout trains as one rank does, or as its delays define. Times are not asserted.
 #include "tests/realrun/loss_matrix.hpp"
 
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 
 namespace flopcast::realrun {
 
-/// Hands everything on, but asks first whether a message goes out.
+/// Forwards all calls, but lets a callback decide whether a message is sent.
 class LossyTransport : public RankTransport {
  public:
   LossyTransport(RankTransport& inner, std::function<bool(const MessageKey&)> may_send)

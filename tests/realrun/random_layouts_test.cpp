@@ -593,10 +593,10 @@ TEST(RandomLayouts, TrainAsOneRankAndSendWhatIsForecast) {
   Findings findings;
   std::uint64_t seed = first;
   for (; static_cast<std::uint64_t>(findings.runs) < layouts; ++seed) {
-    ASSERT_LT(seed, first + 20 * layouts + 200) << "nearly everything is refused";
+    ASSERT_LT(seed, first + 20 * layouts + 200) << "nearly all jobs are refused";
     compare_layout(seed, findings);
   }
-  EXPECT_LE(findings.ties, 1 + static_cast<int>(layouts / 250)) << "more than chance ties";
+  EXPECT_LE(findings.ties, 1 + static_cast<int>(layouts / 250)) << "more ties than chance explains";
   std::cout << fmt::format(
       "{} layouts of {} drawn, seeds {} to {}: worst relative difference of losses {:.1e}, {} "
       "figures of bytes\n  {}\n",

@@ -1,4 +1,4 @@
-// Programs that no generator makes: any order that is valid trains as one rank does.
+// Programs that no generator makes: every valid order trains as one rank does.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -16,7 +16,7 @@
 namespace flopcast::realrun {
 namespace {
 
-// The whole range from the first case on: rapidcheck would start with the smallest values and grow.
+// Draws from the whole range from the first case on: rapidcheck would start with the smallest values and grow.
 int between(int first, int last) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(first, last + 1));
 }
@@ -25,7 +25,7 @@ bool one_in(int chances) {
   return between(1, chances) == 1;
 }
 
-/// Runs the actions of a program in any order that their dependencies allow, and writes down what each rank did.
+/// Runs the actions of a program in any order that their dependencies allow, and records what each rank did.
 class RandomExecution {
  public:
   explicit RandomExecution(Program program, int units) : program_(std::move(program)) {
@@ -68,7 +68,7 @@ class RandomExecution {
     return did(stage, ActionKind::kBackward, unit) || did(stage, ActionKind::kInputGradient, unit);
   }
 
-  // Slices go forward in order, and backward in the opposite order.
+  // Slices run forward in order, and backward in reverse order.
   bool slices_allow(const Action& action) const {
     const int slices = program_.slices_per_microbatch;
     const int unit = static_cast<int>(action.microbatch);
@@ -97,7 +97,7 @@ class RandomExecution {
   void do_one(const Action& action) {
     std::vector<Action>& list =
         program_.ranks[static_cast<std::size_t>(program_.rank_of_stage[static_cast<std::size_t>(action.stage)])];
-    // A forward and a backward that could have run together become one overlapped pair now and then.
+    // Occasionally merges a forward and a backward that could have run together into an overlapped pair.
     const bool was_ready = std::count(ready_at_forward_.begin(), ready_at_forward_.end(), action) > 0;
     if (!list.empty() && list.back() == last_forward_ && is_backward_like(action.kind) && was_ready && one_in(2)) {
       list.back().overlaps_next = true;
@@ -122,7 +122,7 @@ class RandomExecution {
   std::vector<Action> ready_at_forward_;
 };
 
-// Stages on any ranks, each rank having at least one; one chain, or two copies of the model.
+// Stages on any ranks, with at least one per rank; one chain, or two copies of the model.
 Program draw_program() {
   Program program;
   program.schedule = "at random";

@@ -1,4 +1,4 @@
-// Layouts that cut states, layers or both train as one rank does, and so do programs that no generator makes.
+// Layouts that shard states, layers or both train as one rank does, and so do programs that no generator makes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ TEST(ShardedRun, EveryZeroLevelOverPipelinesAndReplicas) {
           plan.dp = dp;
           plan.zero = zero;
           plan.optimizer.kind = optimizer;
-          plan.optimizer.epsilon = 1e-3F;  // far from the noise of gradients near zero, which Adam would blow up
+          plan.optimizer.epsilon = 1e-3F;  // far above the noise of gradients near zero, which Adam would amplify
           plan.optimizer.rate = 0.02F;
           plan.bucket_bytes = 800;
           plan.network.tied_embeddings = true;
@@ -78,7 +78,7 @@ TEST(ShardedRun, UnevenStages) {
   expect_equal_to_one_rank(plan, "uneven");
 }
 
-// Each B becomes an I, and a W that runs `delay` cells later.
+// Splits each B into an I and a W that runs `delay` cells later.
 void split_backwards(Program& program, std::size_t delay) {
   for (std::vector<Action>& actions : program.ranks) {
     std::vector<Action> split;
@@ -113,7 +113,7 @@ TEST(ShardedRun, BackwardPassesThatAreSplit) {
   }
 }
 
-// Stages 0 and 1 go down the ranks, 2 and 3 are a second copy of the model that goes up; with overlapped pairs.
+// Stages 0 and 1 run down the ranks, 2 and 3 are a second copy of the model that runs up; with overlapped pairs.
 Program two_chains() {
   Program program;
   program.schedule = "two chains";

@@ -1,4 +1,4 @@
-// Whole networks on grids of tensor-parallel ranks: one rank's losses and weights, the model's bytes, and gradients
+// Whole networks on grids of tensor-parallel ranks: losses and weights of one rank, the model's bytes, and gradients
 // that agree with finite differences.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -106,11 +106,11 @@ TEST(TensorGrid, WiderOnesToo) {
   expect_same_training(train_on_threads(serial_plan(plan), {}), train_on_threads(plan, {}), "2d on nine ranks");
 }
 
-/// What a rank found: its weights' gradients, and what its loss became at each step away from a weight.
+/// Results of a rank: the gradients of its weights, and its loss at each step away from a weight.
 struct RankDerivatives {
   ParameterList list;
   std::vector<double> gradients;
-  std::vector<double> losses;  // four for each weight that was tried
+  std::vector<double> losses;  // four for each tested weight
 };
 
 struct ChosenWeight {
@@ -119,7 +119,7 @@ struct ChosenWeight {
   std::size_t column = 0;
 };
 
-// Index in the flat weights, or none.
+// Index in the flat weights, if held here.
 std::optional<std::size_t> find(const ParameterList& list, const ChosenWeight& element) {
   for (const Parameter& parameter : list.parameters()) {
     const Shard& shard = parameter.shard;
@@ -170,7 +170,7 @@ RankDerivatives differentiate(RankTransport& transport, const NetworkSpec& netwo
   return found;
 }
 
-// Every so many-th weight of the whole network.
+// Every `every`-th weight of the whole network.
 std::vector<ChosenWeight> some_elements(const NetworkSpec& network, std::size_t every) {
   const TensorGroup alone;
   Sequence<double> layers(build_stage<double>(network, {0, network.layers, true, true}, {.group = &alone}));

@@ -1,4 +1,5 @@
-// Linears on lines and grids of tensor-parallel ranks: the serial products, and the bytes that the model predicts.
+// Linears on lines and grids of tensor-parallel ranks equal serial products, and send the bytes that the model
+// predicts.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +24,7 @@ TEST(TensorLinear, AloneAndAsAPairOnALine) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const bool sequence_parallel : {false, true}) {
       for (const LineForm form : {LineForm::kColumn, LineForm::kRow, LineForm::kPair}) {
-        // Every size divides by 2, 3 and 4, so that the parts of all-reduces are equal.
+        // Every size is divisible by 2, 3 and 4, so that the parts of all-reduces are equal.
         LinearChain chain{24, {{"up", 12, 36}}};
         if (form == LineForm::kPair) chain.linears.push_back({"down", 36, 24});
         const std::vector<LineVolume> sent = run_line(form, sequence_parallel, ranks, chain);
@@ -51,7 +52,7 @@ TEST(TensorLinear, OnGrids) {
   for (const Case& each : cases) {
     const TensorGrid grid = tensor_grid(each.form, each.ranks, each.depth);
     ASSERT_EQ(grid.ranks(), each.ranks);
-    // One linear, and three of which each takes the cut that the one before leaves.
+    // One linear, and three of which each takes the split that the previous one leaves.
     for (const LinearChain& chain : {LinearChain{36, {{"only", 36, 72}}},
                                      LinearChain{36, {{"first", 72, 36}, {"second", 36, 108}, {"third", 108, 36}}}}) {
       const std::string what =

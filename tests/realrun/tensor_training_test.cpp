@@ -1,4 +1,5 @@
-// A two-layer perceptron trained on every line and grid of tensor-parallel ranks: losses and weights of one rank.
+// A two-layer perceptron trained on every line and grid of tensor-parallel ranks has the losses and weights of one
+// rank.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,9 +30,9 @@ constexpr double kRate = 0.2;
 const LinearSpec kFirstLinear{"up", kWidth, kMiddle};
 const LinearSpec kSecondLinear{"down", kMiddle, kWidth};
 
-/// The perceptron as a rank holds it, and its parts of input and output.
+/// The perceptron as a rank holds it, with the rank's parts of input and output.
 struct Perceptron {
-  std::shared_ptr<TensorGroup> group;  // that the layers refer to, if any
+  std::shared_ptr<TensorGroup> group;  // used by the layers, if any
   std::vector<LayerPointer<double>> layers;
   Shard input;
   Shard output;
@@ -174,7 +175,7 @@ void expect_same(const Trained& expected, const Trained& actual, const std::stri
 
 TEST(TensorTraining, LossesAndWeightsAreThoseOfOneRank) {
   const Trained serial = train(1, on_line(false));
-  EXPECT_LT(serial.losses.back(), 0.6 * serial.losses.front()) << "nothing was learned";
+  EXPECT_LT(serial.losses.back(), 0.6 * serial.losses.front()) << "the loss should fall";
   int runs = 0;
   const auto compare = [&](int ranks, const Build& build, const std::string& what) {
     expect_same(serial, train(ranks, build), what);

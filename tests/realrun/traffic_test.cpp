@@ -1,4 +1,4 @@
-// Bytes that ranks really send against those that the model predicts for the same job.
+// Bytes that ranks actually send, compared with the model's prediction for the same job.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 namespace flopcast::realrun {
 namespace {
 
-// In 32-bit floats, with sizes that all degrees used here divide.
+// In 32-bit floats, with sizes divisible by all degrees used here.
 PreparedStep small_job(const std::string& layout, bool tied, const std::string& form = {}) {
   return prepare(job_from(fmt::format(R"({{"model": {{"layers": 8, "hidden": 16, "heads": 4, "ffn": 32, "vocab": 24,
                                            "sequence_length": 8, "tied_embeddings": {}{}}},
@@ -30,17 +30,17 @@ PreparedStep small_job(const std::string& layout, bool tied, const std::string& 
 
 using Volumes = std::map<std::pair<CollectiveKind, Axis>, double>;  // bytes sent by a rank in a step
 
-// Tensor-parallel ranks: a block has two pairs of linears, each with one all-reduce forward and one back (Shoeybi et
-// al. 1909.08053 §3), or with sequence parallelism all-gather and reduce-scatter in each direction and another
+// Tensor-parallel ranks: a block has two pairs of linears, each with one all-reduce forward and one backward (Shoeybi
+// et al. 1909.08053 §3), or with sequence parallelism all-gather and reduce-scatter in each direction and another
 // all-gather for the weight gradient (Korthikanti et al. 2205.05198 §4.2.2). Embedding and head have one of each; the
-// loss all-reduces three numbers a token.
+// loss all-reduces three numbers per token.
 void add_tensor_volumes(const PreparedStep& step, const StageCosts& stage, double microbatches, Volumes& volumes) {
   const Layout& layout = step.job.layout;
   const double share = (layout.tp - 1.0) / layout.tp;
   const double rows = static_cast<double>(layout.micro_batch_size) * step.job.training.sequence_length;
   const double activation = microbatches * rows * step.job.model.hidden * kFloatBytes * share;
   const double ends = (stage.has_embedding ? 1.0 : 0.0) + (stage.has_head ? 1.0 : 0.0);
-  // Recomputation redoes both forward collectives of a block, or that of its MLP.
+  // Recomputation repeats both forward collectives of a block, or that of its MLP.
   double again = 2.0 * layout.recomputed(stage.layers);
   if (layout.recompute_modules && (*layout.recompute_modules & bit_of(RecomputeModule::kMlp)).any()) {
     again += stage.layers;
@@ -58,8 +58,8 @@ void add_tensor_volumes(const PreparedStep& step, const StageCosts& stage, doubl
   }
 }
 
-// FSDP gathers and scatters like ZeRO 3; HSDP does so among its shards, and all-reduces what they have summed up over
-// the copies (2304.11277 §3.2.2).
+// FSDP gathers and scatters like ZeRO 3; HSDP does so among its shards, and all-reduces the sums over the copies
+// (2304.11277 §3.2.2).
 void add_sharded_volumes(const Layout& layout, double parameters, double rows, Volumes& volumes) {
   const double shards = layout.weight_shards();
   const double copies = layout.dp / shards;
@@ -91,7 +91,7 @@ double table_bytes(const PreparedStep& step) {
   return static_cast<double>(step.job.model.vocab) * step.job.model.hidden / step.job.layout.tp * kFloatBytes;
 }
 
-// How many stages of the rank hold a table, when it is tied.
+// Number of the rank's stages that hold a table, if it is tied.
 int tables_of(const PreparedStep& step, int pipeline_rank) {
   int tables = 0;
   for (int stage = 0; stage < step.stages.stages(); ++stage) {
@@ -106,11 +106,11 @@ bool table_is_on_one_rank(const PreparedStep& step) {
   return step.stages.copies() == 1 && step.program.rank_of_stage.front() == step.program.rank_of_stage.back();
 }
 
-// What each pipeline rank, with its sums over copies of the same parameters, sends in a step.
+// Bytes that each pipeline rank sends in a step, including its sums over copies of the same parameters.
 Volumes expected_volumes(const PreparedStep& step, int pipeline_rank) {
   const Layout& layout = step.job.layout;
   Volumes volumes;
-  double copied = 0;  // bytes of parameters that another rank holds too
+  double copied = 0;  // bytes of parameters that another rank also holds
   for (int stage = 0; stage < step.stages.stages(); ++stage) {
     const auto index = static_cast<std::size_t>(stage);
     if (step.program.rank_of_stage[index] != pipeline_rank) continue;
@@ -127,8 +127,8 @@ Volumes expected_volumes(const PreparedStep& step, int pipeline_rank) {
   return volumes;
 }
 
-// Bytes that the model predicts and the run spares: the gradient norm; and under ZeRO 1 all but one replica's share of
-// the tied table, which Megatron's ends of the pipeline add up whole.
+// Bytes that the model predicts but the run does not send: the gradient norm; and under ZeRO 1 all but one replica's
+// share of the tied table, which Megatron's ends of the pipeline sum as a whole.
 double spared_bytes(const PreparedStep& step, int pipeline_rank) {
   const Layout& layout = step.job.layout;
   const double norm_ranks = layout.tp * layout.pp * layout.gradient_shards();
@@ -145,7 +145,7 @@ void add_second_table(const PreparedStep& step, int pipeline_rank, Volumes& volu
   add_data_volumes(step, table_bytes(step) / kFloatBytes, passes_of(step, 0).rows, volumes);
 }
 
-// The volumes above are those of the model, added up by axis.
+// The volumes above, summed by axis, must equal those of the model.
 void expect_the_models_sums(const PreparedStep& step, int pipeline_rank, const Volumes& volumes,
                             const std::string& what) {
   double tensor = 0;
@@ -178,7 +178,7 @@ int compare(const std::string& layout, bool tied, const std::string& form = {}) 
     expected[{CollectiveKind::kAllReduce, Axis::kTensor}] += partial_bytes(step, rank);
     const SentTraffic& traffic = rank.steps.front().traffic;
     for (const auto& [key, bytes] : expected) {
-      // An all-reduce cuts its data into nearly equal parts: what members send may differ by an element a message.
+      // An all-reduce splits its data into nearly equal parts: members may send an element more or less per message.
       EXPECT_NEAR(static_cast<double>(traffic.of(key.first, key.second).bytes), bytes, 1e-6)
           << what << ", " << name_of(key.first) << " along axis " << name_of(key.second);
       compared += bytes > 0 ? 1 : 0;
@@ -348,7 +348,7 @@ TEST(PlanFromJob, RefusesWhatTheNetworkIsNot) {
   EXPECT_EQ(refused_field(), "layout.recompute_modules");
   step.job.layout.recompute_modules = bit_of(RecomputeModule::kMlp);
   EXPECT_EQ(refused_field(), "");
-  // Servers with experts, that every rank has all of too.
+  // Servers with experts that every rank holds completely.
   for (const char* servers : {"ps", "byteps"}) {
     for (const char* rest : {"", R"(, "tp": 2, "sequence_parallel": true)", R"(, "ep": 2)"}) {
       const std::string layout = fmt::format(R"("global_batch_size": 16, "data_parallel": "{}"{})", servers, rest);

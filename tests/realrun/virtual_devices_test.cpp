@@ -1,5 +1,5 @@
-// Virtual devices whose queues are threads: transport, executor and state keep everything in order that a device does
-// behind the host's back. What is true of these queues is true of a GPU's streams.
+// Virtual devices whose queues are threads: transport, executor and state keep all asynchronous work in order. These
+// queues behave like a GPU's streams.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -27,7 +27,7 @@ class VirtualTransportCases : public testing::TestWithParam<int> {
         check);
   }
 
-  // Host code that looks at its buffers waits for the device first.
+  // Waits for the device before host code reads its buffers.
   class SettledTransport : public ThreadTransport {
    public:
     SettledTransport(ThreadHub& hub, int rank, QueuedDevice& device)
@@ -97,7 +97,7 @@ std::vector<RankResult> on_virtual_devices(const TrainingPlan& plan) {
   return results;
 }
 
-// Compression has its codecs on the host.
+// Compression codecs exist on the host only.
 std::vector<MatrixCase> without_compression(std::vector<MatrixCase> cases) {
   std::erase_if(cases, [](const MatrixCase& one) { return one.plan.compression.kind != Compression::Kind::kNone; });
   return cases;

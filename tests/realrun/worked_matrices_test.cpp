@@ -1,5 +1,5 @@
-// Column and row parallelism as textbooks draw it: X of 4 x 4, two linears 4 -> 8 -> 4 on two ranks, Y = (X·A)·B with A
-// cut by columns and B by rows. Every number below is small enough to check by hand.
+// Column and row parallelism as drawn in textbooks: X of 4 x 4, two linears 4 -> 8 -> 4 on two ranks, Y = (X·A)·B with
+// A split by columns and B by rows. All numbers below are small enough to check by hand.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -70,7 +70,7 @@ Matrix matrix(const Tensor<float>& tensor) {
   return result;
 }
 
-// A layer keeps its matrix as outputs x inputs: the transpose of how A and B are drawn.
+// A layer stores its matrix as outputs x inputs: the transpose of A and B as drawn.
 std::vector<float> as_stored(const Matrix& drawn) {
   std::vector<float> stored;
   for (std::size_t column = 0; column < drawn.front().size(); ++column) {

@@ -1,4 +1,4 @@
-// Schedules side by side: what each figure counts, why a closed form is missing, and what fits into a memory.
+// Schedules compared: what each figure counts, why a closed form is missing, and what fits into memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ ScheduleRequest request_of(int ranks, int microbatches, int chunks = 1) {
   return request;
 }
 
-// A rank takes 12 forward and 24 backward per microbatch, over all of its chunks of a chain.
+// A rank takes 12 forward and 24 backward per microbatch, over all its chunks of a chain.
 TimesOfProgram equal_work(Ticks latency) {
   return [latency](const Program& program) {
     const int chunks =
@@ -90,7 +90,7 @@ TEST(Compare, SaysWhyThereIsNoClosedForm) {
   EXPECT_EQ(figures_of(wrong, request_of(4, 9), equal_work(0)).closed_form_note, "none is known");
 }
 
-// 1F1B's advantage over GPipe is no smaller bubble for the same microbatches, but more of them in the same memory.
+// 1F1B's advantage over GPipe is not a smaller bubble for the same microbatches, but more of them in the same memory.
 TEST(Compare, FitsMicrobatchesIntoMemory) {
   const auto fit = [](std::string_view name, const ScheduleRequest& request, int activations) {
     return fit_into_memory(*find_schedule(name), request, activations, equal_work(0));
@@ -105,7 +105,7 @@ TEST(Compare, FitsMicrobatchesIntoMemory) {
   EXPECT_DOUBLE_EQ(flushed.bubble_fraction, 3.0 / 35.0);
   EXPECT_EQ(fit("1f1b", request_of(4, 32), 3).microbatches, 3);
   EXPECT_FALSE(fit("gpipe", request_of(4, 6), 6).unlimited);
-  // 5 microbatches make one round; 6 do too, and hold 6 at once; more make rounds of p or so and hold 5.5.
+  // 5 microbatches make one round; 6 do as well, and hold 6 at once; more make rounds of about p and hold 5.5.
   EXPECT_EQ(fit("interleaved", request_of(4, 32, 2), 5).microbatches, 5);
   EXPECT_TRUE(fit("interleaved", request_of(4, 32, 2), 6).unlimited);
   // It never flushes: all of the run's microbatches or none.
@@ -113,7 +113,7 @@ TEST(Compare, FitsMicrobatchesIntoMemory) {
   EXPECT_EQ(fit("pipedream", request_of(4, 32), 3).microbatches, 0);
 }
 
-// Whatever the catalogue holds: every figure is there, and no rank holds more than a request's own microbatches.
+// For every schedule of the catalogue: every figure exists, and no rank holds more than the request's microbatches.
 TEST(Compare, EveryScheduleCanBeCompared) {
   int compared = 0;
   for (const ScheduleInfo& info : schedule_catalogue()) {

@@ -1,4 +1,5 @@
-// Makespans that papers and algebra give without simulation, over grids of sizes. Equal stages unless said otherwise.
+// Makespans that follow from papers and algebra without simulation, over grids of sizes. Equal stages unless stated
+// otherwise.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -76,7 +77,7 @@ TEST(ClosedForms, GpipeWithUnequalStagesIsBoundByTheSlowest) {
   }
 }
 
-// 1F1B: (m + p - 1)(F + B) + 2c ((p - 1) + ceil(max(0, m - 2)(p - 1) / p)): exposed latency is paid all along.
+// 1F1B: (m + p - 1)(F + B) + 2c ((p - 1) + ceil(max(0, m - 2)(p - 1) / p)): latency is exposed throughout.
 TEST(ClosedForms, OneForwardOneBackwardPaysLatencyInEveryMicrobatch) {
   int checked = 0;
   for (int p = 1; p <= 9; ++p) {

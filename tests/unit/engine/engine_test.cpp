@@ -41,7 +41,7 @@ TEST(Engine, AStreamRunsItsTasksInOrder) {
 TEST(Engine, ADependencyDelaysByItsLag) {
   TaskGraph graph;
   const StreamId waiting = graph.begin_stream();
-  graph.add_task(graph.add_cost(5, 2), 1, 1);  // ends of task 1 at 4, and 2 more
+  graph.add_task(graph.add_cost(5, 2), 1, 1);  // task 1 ends at 4, plus 2
   const StreamId first = graph.begin_stream();
   graph.add_task(graph.add_cost(4, 0));
   EXPECT_EQ(waiting, 0U);
@@ -96,7 +96,7 @@ TEST(Engine, ACollectiveStartsWithItsLastPartAndHoldsEveryStream) {
   graph.begin_stream();
   graph.add_part(all, {});
   graph.begin_stream();
-  graph.add_part(all, {Dependency{0, 0, 4}});  // ready at 7, the last of the three
+  graph.add_part(all, {Dependency{0, 0, 4}});  // ready at 7, when the last of the three is
   graph.add_task(graph.add_cost(2, 0));
   EXPECT_EQ(run_starts(graph), (std::vector<Ticks>{0, 7, 12, 7, 7, 12}));
 }

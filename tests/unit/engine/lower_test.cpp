@@ -179,8 +179,8 @@ TEST(Lower, MissingAndRepeatedActionsAreNamed) {
   EXPECT_THROW(lower(gap, times_of(gap, 0)), ConfigError);
 }
 
-// Two stages, two data-parallel and two tensor-parallel ranks. Actions 10 and 20, then collectives of 1 and 2:
-// 1F0 starts at 11 + 3, 1B0 ends at 47, 0B0 at 47 + 6 + 22 = 75.
+// Two stages, two data-parallel and two tensor-parallel ranks. Actions take 10 and 20, the collectives after them 1 and
+// 2: 1F0 starts at 11 + 3, 1B0 ends at 47, 0B0 at 47 + 6 + 22 = 75.
 TEST(LowerReplicas, EveryRankTakesPartInItsCollectives) {
   const Program program = program_of("0F0,0B0\n1F0,1B0\n");
   StepTimes times = times_of(program, 3);

@@ -51,7 +51,7 @@ TEST(Metrics, WaitingForATransferUnderWayIsExposedAndTheRestIsBubble) {
   EXPECT_DOUBLE_EQ(metrics.bubble_ratio(), 36.0 / 60.0);
 }
 
-// The slow second stage leaves the first one waiting in the middle: that is imbalance, as far as it computes less.
+// The slow second stage makes the first one wait in the middle: imbalance, to the extent that it computes less.
 TEST(Metrics, ARankThatComputesLessThanTheBusiestWaitsForImbalance) {
   const Program program = parse_csv("0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n", "t.csv", {});
   StepTimes times = even_times(program, 0);
@@ -82,7 +82,7 @@ TEST(Metrics, ABlockingSendIsExposedCommunicationOfItsSender) {
   times.blocking_sends = true;
   const TimelineMetrics metrics = measure(simulate(program, times));
   EXPECT_EQ(metrics.makespan, 68);
-  EXPECT_EQ(metrics.ranks[0].exposed_pipeline, 8);  // its own send 10-14, and 1B0's gradient under way 44-48
+  EXPECT_EQ(metrics.ranks[0].exposed_pipeline, 8);  // its own send 10-14, and 1B0's gradient in transit 44-48
   EXPECT_EQ(metrics.ranks[1].exposed_pipeline, 8);  // 0F0's send 10-14 and its own 44-48
   EXPECT_EQ(metrics.ranks[1].bubble(), 30);
 }
@@ -90,7 +90,7 @@ TEST(Metrics, ABlockingSendIsExposedCommunicationOfItsSender) {
 TEST(Metrics, ReductionsThatNoComputeCoversAreExposed) {
   const Program program = parse_csv("0F0,0B0\n1F0,1B0\n", "test.csv", {});
   StepTimes times = even_times(program, 0);
-  times.flush = {FlushTimes{7, 4, 2, 5, 6}, FlushTimes{30, 4, 2, 5, 6}};  // the spans are those of the lowering test
+  times.flush = {FlushTimes{7, 4, 2, 5, 6}, FlushTimes{30, 4, 2, 5, 6}};  // the same spans as in the lowering test
   const TimelineMetrics metrics = measure(simulate(program, times));
   EXPECT_EQ(metrics.ranks[0].busy, 35);
   EXPECT_EQ(metrics.ranks[0].exposed_data_parallel, 7 + 4 + 2 + 6);
@@ -167,7 +167,7 @@ TEST(CriticalPathTest, LeavesAPassWhereTheReductionBesideItBegins) {
   times.flush = {FlushTimes{0, 0, 2, 5, 0}};
   times.overlapped_reductions = {{OverlappedReduction{0, 15, 40}}};
   const CriticalPath path = critical_path(simulate(program, times));
-  EXPECT_EQ(path.total(), 10 + 5 + 40 + 2 + 5);  // the last 15 of the backward pass run beside the reduction
+  EXPECT_EQ(path.total(), 10 + 5 + 40 + 2 + 5);  // the last 15 of the backward pass overlap with the reduction
   EXPECT_EQ(path.wait, 0);
   EXPECT_EQ(path.lag, 0);
   EXPECT_EQ(path.time_by_kind[static_cast<std::size_t>(SpanKind::kBackward)], 5);

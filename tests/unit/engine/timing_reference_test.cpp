@@ -1,4 +1,4 @@
-// The 298 cases of goldens/timing.json: order, times and latency go in, every figure of the reference must come out.
+// The 298 cases of goldens/timing.json: given order, times and latency, every figure must equal the reference.
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -43,19 +43,19 @@ TEST(ExpertPairs, ShortenAStep) {
     EXPECT_FALSE(find_fault(paired.step.program));
     EXPECT_LT(after.iteration.time_s, before.iteration.time_s);
     EXPECT_LT(after.breakdown.ep_comm_s, 0.6 * before.breakdown.ep_comm_s);
-    EXPECT_GT(after.breakdown.ep_comm_s, 0.0) << "the first and the last pass have nothing beside them";
-    EXPECT_GT(after.breakdown.compute_s, before.breakdown.compute_s) << "the exchanges hold multiprocessors";
+    EXPECT_GT(after.breakdown.ep_comm_s, 0.0) << "the first and the last pass have no partner";
+    EXPECT_GT(after.breakdown.compute_s, before.breakdown.compute_s) << "the exchanges occupy multiprocessors";
     EXPECT_DOUBLE_EQ(after.communication.ep.total_s, before.communication.ep.total_s);
     for (const Result* result : {&before, &after}) {
       EXPECT_NEAR(sum(result->breakdown), result->iteration.time_s, 1e-9 * result->iteration.time_s);
     }
-    // Layer by layer, what the backward pass frees the forward pass fills.
+    // Layer by layer, the forward pass fills what the backward pass frees.
     EXPECT_GE(after.memory.peak_gib, before.memory.peak_gib);
     EXPECT_LT(after.memory.peak_gib, before.memory.peak_gib * 1.1);
   }
 }
 
-// Pairs of neighbouring ranks would wait for each other in turns; Megatron Core refuses.
+// Pairs of neighbouring ranks would wait for each other alternately; Megatron Core refuses them.
 TEST(ExpertPairs, NeedVirtualStagesInAPipeline) {
   const std::string plain = R"({"pp": 4, "ep": 8, "global_batch_size": 256})";
   const Forecast none = forecast_of(plain, "none");
@@ -67,8 +67,8 @@ TEST(ExpertPairs, NeedVirtualStagesInAPipeline) {
   EXPECT_TRUE(warns(forecast_of(R"({"ep": 8, "global_batch_size": 32})", "1f1b"), "hides nothing")) << "one microbatch";
 }
 
-// A dispatch and a combine for each layer, microbatch and direction, each as long as it takes alone, or longer beside
-// computation, and none before the one it follows.
+// A dispatch and a combine for each layer, microbatch and direction, each as long as it takes alone, or longer if
+// overlapped with computation, and none before the one it follows.
 TEST(ExpertPairs, ShowTheirExchanges) {
   for (const char* overlap : {"none", "1f1b", "1f1b_delayed"}) {
     const Forecast answer = forecast_of(kInterleaved, overlap);
@@ -98,7 +98,7 @@ TEST(ExpertPairs, ShowTheirExchanges) {
   }
 }
 
-// Beside its partner a pass computes while its tokens travel; by itself it does not.
+// A pass with a partner computes while its tokens are sent; a pass alone does not.
 TEST(ExpertPairs, LieInsideTheirPasses) {
   const Forecast answer = forecast_of(kOneRank, "1f1b");
   const std::vector<Span>& spans = answer.timeline.ranks.front();

@@ -66,9 +66,9 @@ TEST(Forecast, TheBreakdownSumsToTheStep) {
 TEST(Forecast, MeetsTheMeasured175BRun) {
   const Result result = forecast_of(kLayouts[0]).result;
   EXPECT_NEAR(result.iteration.time_s / 13.75, 1.0, 0.15);
-  // MFU times time is a count of FLOPs, whatever the time is.
+  // MFU times time is a count of FLOPs, independent of the time.
   EXPECT_NEAR(result.iteration.mfu * result.iteration.time_s / (0.513882 * 13.75), 1.0, 1e-4);
-  // Selective recomputation redoes the forward attention: 4bs²h a layer, of 72bsh²(1 + s/6h + V/12hL).
+  // Selective recomputation repeats the forward attention: 4bs²h per layer, of 72bsh²(1 + s/6h + V/12hL).
   const double model_share = 1 + 2048.0 / (6 * 12288) + 51'200 / (12.0 * 12288 * 96);
   EXPECT_NEAR(result.iteration.hfu / result.iteration.mfu, 1 + 2048.0 / (18 * 12288) / model_share, 1e-9);
 }
@@ -101,7 +101,7 @@ TEST(Forecast, FirstStageActivationsFollowKorthikanti) {
               chunks * layer + embedding_chunks * dropout_mask, 1e3);
 }
 
-// 18 bytes a parameter: 2 weight, 4 gradient, 12 Adam (Rajbhandari et al. 1910.02054 with fp32 gradients).
+// 18 bytes per parameter: 2 weight, 4 gradient, 12 Adam (Rajbhandari et al. 1910.02054 with fp32 gradients).
 TEST(Forecast, StateIsEighteenBytesAParameter) {
   const Forecast whole = forecast_of(R"({"tp": 8, "pp": 8, "global_batch_size": 64})");
   double state = 0.0;
@@ -111,7 +111,8 @@ TEST(Forecast, StateIsEighteenBytesAParameter) {
     parameters += rank.weights_gib * kGibibyte / 2;
   }
   EXPECT_NEAR(state / parameters, 18.0, 1e-9);
-  // Both ends hold the tied table, norms and residual biases are replicated over tp: a little more than the model / tp.
+  // Both ends hold the tied table, and norms and residual biases are replicated over tp: slightly more than the model /
+  // tp.
   const double model = 174'604'259'328.0 / 8;
   EXPECT_GT(parameters, model);
   EXPECT_LT(parameters, model * 1.01);
@@ -121,7 +122,7 @@ TEST(Forecast, StateIsEighteenBytesAParameter) {
   EXPECT_NEAR(rank.optimizer_gib / rank.weights_gib, 6.0 / 4, 1e-9);  // dp 4
 }
 
-// Where the first and the last stage are chunks of one rank, the tied table is there once.
+// If the first and the last stage are chunks of one rank, the tied table exists once.
 TEST(Forecast, OneRankHoldsOneTiedTable) {
   const Forecast whole = forecast_of(R"({"tp": 8, "pp": 1, "global_batch_size": 64})");
   const Forecast chunked = forecast_of(R"({"tp": 8, "pp": 1, "vpp": 2, "schedule": "bfs", "global_batch_size": 64})");
@@ -145,7 +146,7 @@ TEST(Forecast, AsynchronousSchedulesReportTheSteadyState) {
   const RankMemoryResult& rank = two_versions.result.memory.per_pipeline_rank[0];
   EXPECT_NEAR(rank.weight_versions_gib, rank.weights_gib, 1e-9);
   EXPECT_EQ(rank.peak_in_flight, 8);
-  // No fill and drain in the steady state: faster than the same order with a flush.
+  // The steady state has no fill and drain: faster than the same order with a flush.
   const Forecast flushed = forecast_of(R"({"tp": 8, "pp": 8, "schedule": "1f1b", "global_batch_size": 64})");
   EXPECT_LT(two_versions.result.iteration.time_s, flushed.result.iteration.time_s);
 
@@ -153,7 +154,7 @@ TEST(Forecast, AsynchronousSchedulesReportTheSteadyState) {
   EXPECT_EQ(stashed.result.steady->weight_versions, std::vector<int>({4, 3, 2, 1}));
   EXPECT_EQ(stashed.result.steady->staleness, std::vector<int>({3, 2, 1, 0}));
 
-  // Vertical sync keeps the first stage's versions on every stage, which only memory pays for.
+  // Vertical sync keeps the first stage's versions on every stage, which costs only memory.
   const Forecast synced =
       forecast_of(R"({"tp": 8, "pp": 4, "schedule": "pipedream:vertical-sync", "global_batch_size": 64})");
   EXPECT_EQ(synced.result.steady->weight_versions, std::vector<int>({4, 4, 4, 4}));
@@ -231,8 +232,8 @@ TEST(Forecast, SaysWhatDoesNotFit) {
   EXPECT_NE(result.warnings[0].find("does not fit"), std::string::npos);
 }
 
-// Llama 2 7B with Adam needs 113 GB of states: of the moments and fp32 weights what has no room leaves, and travels
-// over the 32 GB/s of the host's link there and back.
+// Llama 2 7B with Adam needs 113 GB of states: the part of the moments and fp32 weights that does not fit is paged over
+// the host's 32 GB/s link and back.
 TEST(Forecast, PagedStatesLeaveWhenTheyDoNotFit) {
   const auto on_one = [](const std::string& model, const std::string& paged) {
     return forecast(job_from(R"({"model": ")" + model + R"(", "cluster": "one-gpu",
@@ -255,9 +256,9 @@ TEST(Forecast, PagedStatesLeaveWhenTheyDoNotFit) {
 }
 
 // QwenLM/Qwen, README.md, Profiling of Memory and Speed: LoRA of rank 64 on all linears with recomputation, batch 1 and
-// accumulation 8 on one A100-SXM4-80G; G taken as 1e9 bytes. Nothing was fitted to it. The loss of transformers of 2023
-// holds fp32 logits, a shifted copy and log-probabilities beside gradients. At 256 tokens the measured step is the
-// host's.
+// accumulation 8 on one A100-SXM4-80G; G is taken as 1e9 bytes. Nothing was fitted to it. The loss of transformers in
+// 2023 holds fp32 logits, a shifted copy and log-probabilities in addition to gradients. At 256 tokens the measured
+// step is bound by the host.
 TEST(Forecast, AdaptersTakeTheMemoryAndTimeThatQwenPublished) {
   struct Row {
     int tokens;
@@ -294,7 +295,7 @@ TEST(Forecast, AdaptersTakeTheMemoryAndTimeThatQwenPublished) {
                                                                                               {8192, 55.2, 36.0}});
 }
 
-// A published peak, and how far the forecast is from it where that is more than a tenth.
+// A published peak, and the forecast's deviation from it if that exceeds a tenth.
 struct PublishedMemory {
   const char* model;
   const char* layout;
@@ -313,10 +314,11 @@ void expect_published(const std::vector<PublishedMemory>& rows) {
 }
 
 // pytorch/torchtune at 0031bfb (October 2024), README.md, Memory and training speed: Llama 3.1 8B, batch 2 of packed
-// 2,048 tokens, compiled, a loss in chunks, everything in bf16; GiB there. Nothing was fitted to it. The forecast has
-// the recomputed block, 1.6 to 1.8 GiB without the compiler's savings, beside logits (1 GiB) that have gone by then:
-// without those, +9 and +12 %. Without recomputation what is published leaves 0.44 GiB to a block, not 0.53. Left out:
-// full fine-tuning with gradients that the optimizer takes in the backward pass, which is not modelled.
+// 2,048 tokens, compiled, a loss in chunks, everything in bf16; in GiB. Nothing was fitted to it. The forecast's peak
+// has the recomputed block, 1.6 to 1.8 GiB without the compiler's savings, together with logits (1 GiB) that have been
+// freed by then: without those, +9 and +12 %. Without recomputation the published figure leaves 0.44 GiB per block
+// instead of 0.53. Left out: full fine-tuning with gradients that the optimizer consumes in the backward pass, which is
+// not modelled.
 TEST(Forecast, AdaptersTakeTheMemoryThatTorchtunePublished) {
   const char* const lora = R"("sequence_length": 2048, "master_weights": false, "compile": true,
       "stack": {"name": "pytorch-fsdp", "loss_saved_bytes": 2}, "finetune": {"method": "lora", "rank": 8,
@@ -332,9 +334,9 @@ TEST(Forecast, AdaptersTakeTheMemoryThatTorchtunePublished) {
 }
 
 // hiyouga/LLaMA-Factory at 00409ff, README.md, Hardware Requirement, marked as estimated there: rounded figures of a
-// rule (18, 8, 2, 1 and 1/2 bytes a parameter) for models of "7B" and "70B", without batch and length; here one
-// sequence of 512 tokens, recomputed. Beside frozen weights the rule has room for more than that: longer samples, a
-// CUDA context.
+// rule (18, 8, 2, 1 and 1/2 bytes per parameter) for models of "7B" and "70B", without batch and length; here one
+// sequence of 512 tokens, recomputed. In addition to frozen weights the rule has room for longer samples and a CUDA
+// context.
 TEST(Forecast, MethodsTakeTheMemoryThatLlamaFactoryEstimates) {
   const char* const one = R"("global_batch_size": 1, "recompute": "full")";
   const char* const full = R"("sequence_length": 512)";
@@ -355,7 +357,7 @@ TEST(Forecast, MethodsTakeTheMemoryThatLlamaFactoryEstimates) {
                     {R"("llama2-70b")", one, in_4_bits, 48, -0.16}});
 }
 
-// Dettmers et al. 2305.14314, abstract: 65B takes more than 780 GB whole, and fits a GPU of 48 GB with nf4 and adapters
+// Dettmers et al. 2305.14314, abstract: 65B needs more than 780 GB in full, and fits a 48 GB GPU with nf4 and adapters
 // of rank 64 on all linears (appendix B there).
 TEST(Forecast, QloraFitsAModelOf65BOn48GB) {
   const auto peak = [](const std::string& training) {

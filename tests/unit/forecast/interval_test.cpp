@@ -1,4 +1,4 @@
-// Intervals from the errors of sources: the fit, what widens them, and what they say.
+// Intervals from the errors of sources: the fit, what widens them, and their explanations.
 
 #include "sim/forecast/interval.hpp"
 
@@ -21,7 +21,7 @@ ForecastFacts run_on(const std::string& device, GpuGeneration generation = GpuGe
   return facts;
 }
 
-// Sources numbered from `first`, each with these errors around a centre of its own.
+// Sources numbered from `first`, each with these errors around its own centre.
 std::vector<SourceErrors> sources(const ForecastFacts& facts, int first, const std::vector<double>& centres) {
   std::vector<SourceErrors> all;
   for (const double centre : centres) {
@@ -46,7 +46,7 @@ TEST(Interval, CentreAndEndsFollowTheFit) {
   EXPECT_EQ(found.sources, 8);
 }
 
-// Four stages on four nodes: 28 microbatches and three more to fill, two neighbours each, 0.55 s a hand-over.
+// Four stages on four nodes: 28 microbatches and three more to fill, two neighbours each, 0.55 s per hand-over.
 TEST(Interval, HandOversThatMayStallRaiseTheUpperEndAlone) {
   const auto job_with = [](const std::string& pp) {
     const std::string layout = R"("layout": {"tp": 8, "pp": )" + pp + R"(, "global_batch_size": 28})";

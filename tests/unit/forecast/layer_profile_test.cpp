@@ -1,4 +1,4 @@
-// Models known by measurement: reading, linearising, balancing and simulating them.
+// Models defined by measurement: reading, linearising, balancing and simulating them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -63,7 +63,7 @@ TEST(LayerProfile, FullRecomputationKeepsTheStagesInput) {
   EXPECT_DOUBLE_EQ(step.costs.stages[1].recompute.compute.value(), 0.3);
 }
 
-// Without communication that matters the step is the closed form of 1F1B: (m + p - 1)(F + B) for equal stages.
+// With negligible communication the step is the closed form of 1F1B: (m + p - 1)(F + B) for equal stages.
 TEST(LayerProfile, EqualLayersMeetTheClosedForm) {
   nlohmann::json model = {{"micro_batch_size", 1}, {"layers", nlohmann::json::array()}};
   for (int layer = 0; layer < 8; ++layer) model["layers"].push_back({{"forward_s", 0.25}, {"backward_s", 0.5}});
@@ -104,7 +104,7 @@ TEST(LayerProfile, RefusesWhatAProfileCannotSay) {
             "model.layers");
 }
 
-// A diamond with a skip: a feeds b and d, b feeds c, c feeds d. Behind b, a's output is still under way.
+// A diamond with a skip: a feeds b and d, b feeds c, c feeds d. After b, a's output is still needed.
 constexpr const char* kDiamond =
     "node1 -- Input -- forward_compute_time=9.000, backward_compute_time=0.000, activation_size=5.0, "
     "parameter_size=0.000\n"
@@ -176,7 +176,7 @@ double slowest(const std::vector<double>& times, const std::vector<int>& counts)
   return worst;
 }
 
-// Against the exact dynamic program over contiguous partitions, computed elsewhere.
+// Compared with the exact dynamic program over contiguous partitions, computed separately.
 TEST(LayerProfile, BalancesAsWellAsPossible) {
   const auto folder = reference_folder();
   if (!folder) GTEST_SKIP() << "no reference folder: set FLOPCAST_REFERENCE";
@@ -194,7 +194,7 @@ TEST(LayerProfile, BalancesAsWellAsPossible) {
   EXPECT_GT(compared, 70);
 }
 
-// Every profile that PipeDream published simulates, and nothing is lost on the way.
+// Every profile that PipeDream published can be simulated, and loses nothing on import.
 TEST(LayerProfile, SimulatesEveryPublishedProfile) {
   const auto folder = reference_folder();
   if (!folder) GTEST_SKIP() << "no reference folder: set FLOPCAST_REFERENCE";
@@ -238,7 +238,7 @@ TEST(LayerProfile, SimulatesEveryPublishedProfile) {
   EXPECT_EQ(profiles, 14);
 }
 
-// 672.535 ms on one machine: what PipeDream's own optimizer says of its VGG-16 profile.
+// 672.535 ms on one machine: the figure of PipeDream's own optimizer for its VGG-16 profile.
 TEST(LayerProfile, OneMachineTakesWhatPipeDreamSays) {
   const auto folder = reference_folder();
   if (!folder) GTEST_SKIP() << "no reference folder: set FLOPCAST_REFERENCE";

@@ -24,7 +24,7 @@ namespace {
 
 struct Question {
   std::string layout = R"("tp": 8, "pp": 2, "global_batch_size": 64)";
-  std::string network;  // empty: none is told
+  std::string network;  // empty: not specified
   int nodes = 16;
   std::string cluster = "";
   std::string stack = R"("megatron-core")";
@@ -103,7 +103,7 @@ TEST(NetworkStep, LinksThatAreNeverFullChangeNothing) {
   }
 }
 
-// Messages on shared links that never meet take what they take alone.
+// Messages that never share a link take the time they take alone.
 TEST(NetworkStep, MessagesThatMeetNobodyTakeTheirPrice) {
   Question question;
   question.stack = R"({"name": "megatron-core", "overlap_gradient_reduction": false})";
@@ -115,8 +115,8 @@ TEST(NetworkStep, MessagesThatMeetNobodyTakeTheirPrice) {
   }
 }
 
-// The last rank's last gradient leaves on the cards that begin to reduce: two connections, half a card each, until the
-// shorter has ended. The first rank waits for it, and its own reduction ends the step.
+// The last rank's last gradient leaves over the cards that begin to reduce: two connections, half a card each, until
+// the shorter one ends. The first rank waits for it, and its own reduction ends the step.
 TEST(NetworkStep, TheLastGradientMeetsTheReductionOnTheCards) {
   Question question;
   question.layout = R"("tp": 8, "pp": 2, "schedule": "gpipe", "global_batch_size": 64)";
@@ -127,7 +127,7 @@ TEST(NetworkStep, TheLastGradientMeetsTheReductionOnTheCards) {
   const double message = step.costs.boundaries.front().backward.value() - boundary_latency(step).value();
   const Cluster& cluster = step.job.cluster;
   const double card = cluster.nic_bandwidth.value() * cluster.nic_efficiency;
-  // Fair in the share of its own price that each reaches: x with x (rate of the message + rate of the ring) = card.
+  // Each gets the same share of its own price: x with x (rate of the message + rate of the ring) = card.
   const double ring = step.costs.ranks.back().dp.sent_per_rank.value() / step.costs.ranks.back().dp.time.value();
   const double share = card / (step.costs.boundaries.front().bytes.value() / message + ring);
   EXPECT_NEAR(added, message * (1.0 / share - 1.0), message * 0.01);
@@ -156,7 +156,8 @@ TEST(NetworkStep, ScarceLinksOnlyAddTimeAndItIsAccountedFor) {
                                        R"(", "tiers": [{"nodes": 2, "oversubscription": )" + ratio + "}]}"));
         const Result& result = answer.result;
         ASSERT_TRUE(result.network.has_value());
-        // Who is served later may let others end sooner: never less than alone, and hardly less than with more links.
+        // A flow that is served later may let others end sooner: never less than alone, and hardly less than with more
+        // links.
         EXPECT_GE(result.iteration.time_s, today * (1 - 1e-9)) << question.layout << kind << ratio;
         EXPECT_GE(result.iteration.time_s, before * 0.99) << question.layout << kind << ratio;
         before = result.iteration.time_s;
@@ -183,8 +184,8 @@ TEST(NetworkStep, ScarceLinksOnlyAddTimeAndItIsAccountedFor) {
   }
 }
 
-// One pipeline rank, replicas on 16 nodes, two leaves of 8: a ring of all of them crosses each leaf's uplink once each
-// way on every rail. At 8:1 its eight rings just fill it; at 32:1 they take four times as long.
+// One pipeline rank, replicas on 16 nodes, two leaves of 8: a ring over all of them crosses each leaf's uplink once in
+// each direction on every rail. At 8:1 its eight rings exactly fill it; at 32:1 they take four times as long.
 TEST(NetworkStep, RingsOverAnUplinkByHand) {
   Question question;
   question.layout = R"("tp": 8, "global_batch_size": 16)";
@@ -202,7 +203,7 @@ TEST(NetworkStep, RingsOverAnUplinkByHand) {
   EXPECT_NEAR(at("32"), today.result.iteration.time_s + reduction * (asked / uplink - 1.0), reduction * 1e-6);
 }
 
-// A card with half of its bandwidth makes the rings that all share it half as fast.
+// A card with half of its bandwidth halves the speed of the rings that share it.
 TEST(NetworkStep, AHalfCardHalvesTheRings) {
   Question question;
   question.layout = R"("tp": 8, "global_batch_size": 16)";
@@ -222,7 +223,8 @@ TEST(NetworkStep, AHalfCardHalvesTheRings) {
   EXPECT_NEAR(degraded.result.network->contention_s.dp, added, 1e-9);
 }
 
-// What nothing tells apart is one class; a byte a second in the way of some makes more of them, and the same times.
+// Indistinguishable replicas form one class; a byte per second of background on some paths makes more classes, with the
+// same times.
 TEST(NetworkStep, ClassesStandForTheirReplicas) {
   for (const Question& question : questions()) {
     const std::string tier = R"({"topology": "tree", "tiers": [{"nodes": 2, "oversubscription": 4}])";
@@ -238,7 +240,7 @@ TEST(NetworkStep, ClassesStandForTheirReplicas) {
       1);
 }
 
-// What two nodes send each other is gone from each link on its way, and from no other.
+// Background between two nodes is subtracted from each link on its path, and from no other.
 TEST(NetworkFabric, BackgroundBetweenNodesTakesTheirWay) {
   const auto taken = [](Network network) {
     Cluster cluster;
@@ -268,7 +270,7 @@ TEST(NetworkFabric, BackgroundBetweenNodesTakesTheirWay) {
   network = Network();
   network.topology = Topology::kTorus;
   network.shape = {8};
-  EXPECT_EQ(taken(network).size(), 3U) << "the shorter way round";
+  EXPECT_EQ(taken(network).size(), 3U) << "the shorter path";
   network.topology = Topology::kLinks;
   for (int node = 0; node < 8; ++node) {
     network.cables.push_back({fmt::format("node{}", node), "middle", BytesPerSecond(50e9)});
@@ -276,8 +278,8 @@ TEST(NetworkFabric, BackgroundBetweenNodesTakesTheirWay) {
   EXPECT_EQ(taken(network), Taken({{"node1-middle", 4e9}, {"middle-node6", 4e9}}));
 }
 
-// A pipeline's messages that share an uplink with seven like them take eight times as long as alone, and no row has two
-// messages at once. Links that nothing fills have none.
+// A pipeline's messages that share an uplink with seven equal ones take eight times as long as alone, and no row has
+// two messages at once. Unsaturated links have none.
 TEST(NetworkStep, MessagesTellWhatSharingAdds) {
   Question question;
   question.layout = R"("tp": 2, "pp": 4, "global_batch_size": 128)";
@@ -321,7 +323,7 @@ TEST(NetworkStep, HashedPathsDifferBySeedAndSpreadOnesAreNoSlower) {
   EXPECT_LT(many.mean_s, few.mean_s) << "more queue pairs spread better";
 }
 
-// Either half of a symmetric fabric, and both halves mirrored, are the same place.
+// Either half of a symmetric fabric, and both halves mirrored, are equivalent placements.
 TEST(NetworkStep, HalvesOfAFabricAreAlike) {
   const auto nodes = [](int begin, int end, int step) {
     nlohmann::json list = nlohmann::json::array();
@@ -353,7 +355,7 @@ TEST(NetworkStep, PlacementMatters) {
   EXPECT_EQ(scattered, seconds(on(question, fabric + R"("scattered:3"})")));
 }
 
-// Switches that add up take each byte once.
+// Switches that reduce in the network carry each byte once.
 TEST(NetworkStep, SharpHalvesWhatAllReducesSend) {
   Question question;
   question.layout = R"("tp": 8, "global_batch_size": 16)";
@@ -391,8 +393,8 @@ TEST(NetworkStep, OwnJobAnswersTheSame) {
   }
 }
 
-// Rings over a cable that is full take their bytes over its rate, whatever the ends of the pipeline, which the cards
-// hold up, send each other beside them.
+// Rings over a saturated cable take their bytes over its rate, regardless of concurrent messages between the ends of
+// the pipeline, which the cards limit.
 TEST(NetworkStep, TiedEmbeddingsLeaveTheRingsRateAlone) {
   Question question;
   question.nodes = 4;
@@ -421,7 +423,7 @@ TEST(NetworkStep, TiedEmbeddingsLeaveTheRingsRateAlone) {
 }
 
 TEST(NetworkStep, CablesOneByOne) {
-  // Four nodes on two leaves, joined by one cable of a card's rate.
+  // Four nodes on two leaves, joined by one cable with a card's rate.
   Question question;
   question.nodes = 4;
   question.layout = R"("tp": 8, "global_batch_size": 16)";
@@ -435,7 +437,7 @@ TEST(NetworkStep, CablesOneByOne) {
   ASSERT_FALSE(answer.result.network->hot_links.empty());
   EXPECT_EQ(answer.result.network->hot_links.front().link, "leaf0-leaf1");
   EXPECT_GT(answer.result.iteration.time_s, seconds(question));
-  // A node's own cable carries what the list says, whatever its cards could: eight rings over it.
+  // A node's own cable has the listed bandwidth, regardless of its cards: eight rings over it.
   std::string narrow = cables;
   narrow.replace(narrow.find("400GB/s"), 7, "100GB/s");
   narrow.replace(narrow.find("\"50GB/s"), 7, "\"900GB/s");
@@ -446,7 +448,7 @@ TEST(NetworkStep, CablesOneByOne) {
   const double asked = 8.0 * sent.sent_per_rank.value() / sent.time.value();
   EXPECT_NEAR(held.result.iteration.time_s, today.result.iteration.time_s + reduction * (asked / 100e9 - 1.0),
               reduction * 1e-6);
-  // A ring fills both of its directions, which are alike.
+  // A ring fills both of its directions equally.
   ASSERT_FALSE(held.result.network->hot_links.empty());
   EXPECT_EQ(held.result.network->hot_links.front().link, "node0-leaf0");
   EXPECT_EQ(held.result.network->hot_links.front().links, 2);
@@ -515,7 +517,7 @@ TEST(FlowGraph, MessagesShareALinkAsFlowsDo) {
   const FlowGraph::Piece early = graph.add_work(7);
   graph.wait(early, work, -30);
   const FlowGraphTimes times = play(graph, links);
-  // a alone until 40, then halves: 60 left take 120; b has 60 done by then, 40 more alone.
+  // a alone until 40, then half the rate: the remaining 60 take 120; b has sent 60 by then, and the remaining 40 alone.
   EXPECT_EQ(times.end[a], 160);
   EXPECT_EQ(times.end[b], 200);
   EXPECT_EQ(times.start[again], 205);
@@ -559,8 +561,8 @@ TEST(HashedPaths, BusiestLinkOverTheMean) {
 }
 
 // Alibaba HPN, SIGCOMM 2024 (doi 10.1145/3651890.3672265), section 9, on 448 and 256 GPUs of 8 H800 nodes. Its batches
-// and layouts are not told: batches of about 4 M tokens (LLaMA) and 3.2 M (GPT-3), ZeRO 1, and a model's usual layout.
-// The old fabric had 16 nodes a segment, hashed paths, and jobs in pieces all over it.
+// and layouts are not stated: assumes batches of about 4 M tokens (LLaMA) and 3.2 M (GPT-3), ZeRO 1, and a model's
+// usual layout. The old fabric had 16 nodes per segment, hashed paths, and jobs scattered over it.
 std::string hpn_job(const std::string& model, int nodes, int batch, const std::string& layout,
                     const std::string& network) {
   return R"({"model": ")" + model + R"(", "cluster": {"name": "hgx-h800", "nodes": )" + std::to_string(nodes) +
@@ -577,8 +579,8 @@ std::string old_fabric(int seed) {
          R"(", "allocation": "scattered:)" + std::to_string(seed) + R"("})";
 }
 
-// By how much throughput was better: 7.9 % of llama-7b, 14.4 % of llama-13b, 6.3 % of GPT-3 175B (figure 16). Sign,
-// order, and each within a factor of two.
+// Published throughput gains: 7.9 % for llama-7b, 14.4 % for llama-13b, 6.3 % for GPT-3 175B (figure 16). Sign, order,
+// and each within a factor of two.
 TEST(PublishedFabrics, PathsThatCollideCostWhatHpnGained) {
   struct Row {
     const char* model;
@@ -604,7 +606,7 @@ TEST(PublishedFabrics, PathsThatCollideCostWhatHpnGained) {
   EXPECT_TRUE(std::is_sorted(gains.begin(), gains.end()));
 }
 
-// Eight all-reduces at once, one a rail: up to 158 % better (figure 17c). Mean over draws within a factor of two.
+// Eight concurrent all-reduces, one per rail: up to 158 % better (figure 17c). Mean over draws within a factor of two.
 TEST(PublishedFabrics, RailsThatMeetOnUplinks) {
   const auto busbw = [](const std::string& network) {
     return hpn_result(hpn_job("llama2-7b", 56, 1792, R"(, "tp": 8)", network)).network->nccl_tests.at(0).busbw_gb_per_s;
@@ -617,7 +619,7 @@ TEST(PublishedFabrics, RailsThatMeetOnUplinks) {
   EXPECT_LT(gain, 1.582 * 2);
 }
 
-// One of a node's sixteen ports dead, which is half of a card: -6.25 % (figure 18), within three points.
+// One of a node's sixteen ports is dead, which is half of a card: -6.25 % (figure 18), within three points.
 TEST(PublishedFabrics, ADeadPort) {
   const std::string dead = "{" + kRails +
                            R"(, "degraded": [{"link": "node3.card2.up", "share": 0.5},

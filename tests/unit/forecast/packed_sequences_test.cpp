@@ -28,7 +28,7 @@ double forecast_s(const PreparedStep& step) {
 }
 
 // Seconds of one layer's attention, forward and backward, by hand: 4 b s² h FLOPs, halved for causality, and 2.5 times
-// as much backward.
+// as many backward.
 double attention_s(const PreparedStep& step) {
   const ComputeModel compute(step.job.cluster.device, step.job.training.precision, step.job.training.stack);
   const Flops flops(4.0 * kLength * kLength * 1024 / 2);
@@ -50,13 +50,13 @@ TEST(PackedSequences, ArePackedInOrder) {
   EXPECT_THROW(pack_sequences({0}, 10, 1), ConfigError);
 }
 
-// Rows of 4, 8, 10 and 10 (of 12) in 10: to the length 32 of 40, by twos to 8 and 10 each 32 of 36.
+// Rows of 4, 8, 10 and 10 (of 12) in 10: padded to the length 32 of 40; by twos, padded to 8 and 10, each 32 of 36.
 TEST(PackedSequences, PaddingLeavesWhatRowsDoNotFill) {
   const PaddedRows by_two = pad_sequences({4, 8, 10, 12}, 10, 2);
   EXPECT_DOUBLE_EQ(by_two.to_length, 32.0 / 40);
   EXPECT_DOUBLE_EQ(by_two.to_longest, 32.0 / 36);
   EXPECT_DOUBLE_EQ(pad_sequences({4, 8, 10, 12}, 10, 1).to_longest, 1.0);
-  // Three rows a microbatch: 4 8 10 | 10 4 8 | 10 10 4 | 8 10 10.
+  // Three rows per microbatch: 4 8 10 | 10 4 8 | 10 10 4 | 8 10 10.
   EXPECT_DOUBLE_EQ(pad_sequences({4, 8, 10, 12}, 10, 3).to_longest, 96.0 / 120);
   const PackingResult packed = pack_step(step_of(R"("global_batch_size": 8)", 1), {1024});
   EXPECT_DOUBLE_EQ(packed.padded_filled, 0.25);
@@ -92,14 +92,14 @@ TEST(PackedSequences, OnOneDeviceAttentionShrinksWithTheSquares) {
     const PackingResult result = pack_step(step, lengths);
     const double expected = forecast_s(step) - less * 16 * (attention_s(step) + forwards * redone);
     EXPECT_NEAR(result.time_s, expected, 1e-10) << recompute;
-    EXPECT_NEAR(result.equal_s, expected, 1e-10) << "a sum does not care about the order";
+    EXPECT_NEAR(result.equal_s, expected, 1e-10) << "a sum does not depend on the order";
     EXPECT_NEAR(result.attention, (4 - less) / 4, 1e-15);
     EXPECT_NEAR(result.filled, 15.0 / 16, 1e-15);
   }
 }
 
 TEST(PackedSequences, ReplicasWaitForTheOneWithTheLongest) {
-  // Megatron deals out in turn: one replica gets the full sequences, the other the packs of four.
+  // Megatron deals samples out in turn: one replica gets the full sequences, the other the packs of four.
   const PreparedStep step = step_of(R"("global_batch_size": 16)", 2);
   ASSERT_EQ(step.job.layout.dp, 2);
   const PackingResult result = pack_step(step, {4096, 1024, 1024, 1024, 1024});

@@ -34,7 +34,7 @@ double psi(const Forecast& answer) {
 
 TEST(DataParallel, VolumesAreThoseOfTheZeroPaper) {
   const double n = 64;
-  const double bytes = 2.0;  // weights and gradients alike
+  const double bytes = 2.0;  // for weights and gradients
   const auto sent_over = [&](const char* layout) {
     const Forecast answer =
         forecast_of_job(small_job(std::string(R"("micro_batch_size": 1, "global_batch_size": 64, )") + layout));
@@ -84,7 +84,7 @@ Forecast forecast_of_experts(const std::string& layout) {
                          layout + R"(}, "training": {"stack": "pytorch-ddp"}})");
 }
 
-// Of five layers a stage, two do their forward pass again; all five are full recomputation.
+// Two of the five layers per stage repeat their forward pass; all five would be full recomputation.
 TEST(RecomputeLayers, CountPerStage) {
   const auto costs = [](const std::string& recompute) {
     return forecast_of_job(R"({"model": {"layers": 20, "hidden": 4096, "heads": 32, "ffn": 16384, "vocab": 50000,
@@ -140,7 +140,7 @@ TEST(Context, WithoutZigzagTheLastRankHasMostOfTheWork) {
   const StageCosts balanced = long_sequence("");
   const StageCosts in_order = long_sequence(R"(, "zigzag": false)");
   const StageCosts packed = long_sequence("", R"(, "document_length": 4)");
-  // What attention takes is what packing nearly takes away; 2 - 1/8 times it in order.
+  // Packing removes nearly all of attention's time; in order it takes 2 - 1/8 times as much.
   const double attention = (balanced.forward.compute - packed.forward.compute).value();
   EXPECT_NEAR((in_order.forward.compute - balanced.forward.compute).value() / attention, 7.0 / 8.0, 0.01);
   EXPECT_EQ(in_order.model_flops.value(), balanced.model_flops.value());
@@ -161,7 +161,7 @@ TEST(Context, PackedDocumentsAttendToThemselves) {
   EXPECT_NEAR((none - attention(R"(, "document_length": 12000)")) / (none - half), (1.0 - uneven) / 0.5, 1e-9);
 }
 
-// All-to-alls of two, a ring of four: exactly what each sends alone.
+// All-to-alls of two, a ring of four: exactly the sum of what each sends alone.
 TEST(Context, HierarchicalLiesBetweenRingAndUlysses) {
   const double ring = long_sequence("").sent.cp.sent_per_rank.value();
   const double ulysses = long_sequence(R"(, "context_parallel": "ulysses")").sent.cp.sent_per_rank.value();
@@ -202,7 +202,7 @@ TEST(Context, PartsOfARingAreMerged) {
   EXPECT_GT(some.input_gradient.compute, none.input_gradient.compute);
 }
 
-// Behind each pass of a stage an all-reduce of a few KB over all that hold it, or over those of a tensor.
+// After each pass of a stage, an all-reduce of a few KB over all ranks that hold it, or over those of a tensor.
 TEST(LowPrecision, DelayedScalingAgreesOnMagnitudes) {
   const auto stage = [](const std::string& training) {
     return forecast_of_job(R"({"model": "llama3-8b", "cluster": {"name": "dgx-h100", "nodes": 8}, "layout": {"tp": 4,
@@ -222,7 +222,7 @@ TEST(LowPrecision, DelayedScalingAgreesOnMagnitudes) {
   EXPECT_EQ(stage(R"(, "fp8_recipe": "current")").forward.comm.dp.value(), none.forward.comm.dp.value());
 }
 
-// With 1.5 and 4 times the products' time in gathers and sums, each hides as long as its own product.
+// With gathers and sums of 1.5 and 4 times the products' time, each hides for as long as its own product.
 TEST(TensorParallel, CollectivesHideBehindTheProductsOfTheirLinear) {
   TensorCollectives tensor;
   tensor.gather = Seconds(3);
@@ -242,7 +242,7 @@ TEST(DataParallel, HybridShardsHoldExpertsLikeOtherWeights) {
   EXPECT_NEAR(whole, 86.99, 0.01);
   EXPECT_NEAR(weights(R"("data_parallel": "hsdp")"), whole / 8, 1e-9);
   EXPECT_NEAR(weights(R"("data_parallel": "fsdp")"), whole / 64, 1e-9);
-  // Two of eight experts a rank: shards of 8 ranks hold them in 8/4 parts, shards of 2 whole.
+  // Two of eight experts per rank: shards of 8 ranks hold them in 8/4 parts, shards of 2 completely.
   const StageCosts stage = forecast_of_experts(R"("data_parallel": "ddp", "ep": 4)").step.costs.stages.front();
   const double element = 2.0 / kGibibyte;
   const double dense = (stage.parameters - stage.expert_parameters) * element;
@@ -295,8 +295,8 @@ TEST(DataParallel, HybridShardsSendExpertsInsideAndAcross) {
   EXPECT_NEAR(whole / (whole_parts.first * share(2, 32) + whole_parts.second * share(1, 16)), 1.0, 1e-9);
 }
 
-// One layer a stage: beside its neighbours the traffic hides, alone all of it is exposed. What hides slows the
-// computation beside it by two fifths of its time.
+// One layer per stage: traffic hides behind adjacent passes, but is fully exposed without them. Hidden traffic slows
+// the overlapped computation by two fifths of its time.
 TEST(DataParallel, PassesThatFollowEachOtherHideTheEndsOfTheirTraffic) {
   const auto answer = [](const std::string& layout) {
     return forecast_of_job(R"({"model": "llama3.1-405b", "cluster": {"name": "dgx-h100", "nodes": 2048}, "layout": {
@@ -374,13 +374,13 @@ TEST(DataParallel, BucketsHideBehindTheLastBackwardPass) {
   const AxisCommunication small = exposed("pytorch-ddp", R"(, "bucket_mb": 1)");
   const AxisCommunication single = exposed("pytorch-ddp", R"(, "bucket_mb": 1000000)");
   EXPECT_LT(hidden.exposed_s, 0.8 * hidden.total_s);
-  // One bucket is ready when the pass ends, so nothing of it is hidden.
+  // The only bucket is ready when the pass ends, so nothing of it is hidden.
   EXPECT_NEAR(single.exposed_s / single.total_s, 1.0, 1e-3);
   EXPECT_GT(small.messages, hidden.messages);
   EXPECT_LT(single.messages, hidden.messages);
 }
 
-// Many buckets in a queue against the one task they are merged into.
+// Many buckets in a queue compared with the one task they are merged into.
 TEST(DataParallel, MergedBucketsEndWithTheLastOfTheQueue) {
   for (const Ticks slow : {1, 7, 20, 60}) {
     ScheduleRequest request;
@@ -450,7 +450,7 @@ TEST(Compression, SendsWhatItsFormulaSays) {
   const double top = answer(R"("topk:0.01")").result.communication.dp.bytes_sent_per_rank;
   EXPECT_NEAR(top / (63 * 0.01 * psi(none) * (2 + 4)), 1.0, 1e-5);
   const double low = answer(R"("powersgd:4")").result.communication.dp.bytes_sent_per_rank;
-  // Four matrices a layer; rank 4 of 4·1024² · 3 elements.
+  // Four matrices per layer; rank 4 of 4·1024² · 3 elements.
   const double h = 1024;
   const double matrices = 36 * 4 * ((h + 3 * h) + (h + h) + (h + 4 * h) + (4 * h + h));
   EXPECT_GT(low / (4.0 * 2 * 63 / 64), matrices);
@@ -458,7 +458,7 @@ TEST(Compression, SendsWhatItsFormulaSays) {
   EXPECT_GT(answer(R"("topk:0.01")").result.memory.peak_gib, none.result.memory.peak_gib);
 }
 
-// Codes of 8 bits and an fp32 scale for each 512: gradients are read and codes written, then the reverse.
+// 8-bit codes and an fp32 scale for each 512: gradients are read and codes written, then the reverse.
 TEST(Compression, CostsItsPassesOverMemory) {
   const Forecast answer = forecast_of_job(small_job(R"("global_batch_size": 64, "compression": "8bit")"));
   const Cluster& cluster = answer.step.job.cluster;
@@ -476,11 +476,11 @@ TEST(Compression, CostsItsPassesOverMemory) {
       device.kernel_launch * 4.0;
   const Seconds reduction = answer.step.costs.ranks.front().gradient_reduction;
   EXPECT_NEAR(reduction.value(), (network + passes).value(), 1e-12);
-  EXPECT_GT(passes.value(), 1e-4) << "not nothing";
+  EXPECT_GT(passes.value(), 1e-4) << "should be noticeable";
 }
 
-// 36 blocks, the embedding and the head are gathered forward and again backward. Where computation covers all but the
-// first gather of the only pass, that one alone is seen to start later, in either direction.
+// 36 blocks, the embedding and the head are gathered forward and again backward. If computation covers all but the
+// first gather of the only pass, only that one is delayed, in either direction.
 TEST(ShardedGathers, WaitForTheirMemory) {
   Job job = job_from(small_job(R"("data_parallel": "fsdp", "micro_batch_size": 64, "global_batch_size": 4096)"));
   const auto costs_with = [&job](double seconds) {
@@ -494,7 +494,7 @@ TEST(ShardedGathers, WaitForTheirMemory) {
   EXPECT_NEAR((some.input_gradient.comm.dp - none.input_gradient.comm.dp).value(), 1e-4, 1e-9);
 }
 
-// However slow the network is, computation beside a transfer loses its share of multiprocessors and no more.
+// However slow the network is, computation overlapped with a transfer loses only its share of multiprocessors.
 TEST(Transfers, SlowNoMoreThanThePassBeside) {
   const auto computed = [](const char* overlap) {
     return forecast_of_job(
@@ -585,8 +585,8 @@ TEST(ParallelForms, RefuseWhatDoesNotExistAndSayWhatDoes) {
 }
 
 // DeepSpeed-Ulysses 2309.14509 §3.2: four all-to-alls of a rank's b·s/c·h elements forward (Q, K, V and the context),
-// four backward; of each buffer (c-1)/c leave the rank. A ring sends K and V c-1 times, and twice as much backward; as
-// much is gathered, gathered again and scattered.
+// four backward; of each buffer (c-1)/c leaves the rank. A ring sends K and V c-1 times, and twice as much backward; an
+// all-gather gathers as much, gathers it again and scatters it.
 TEST(ContextParallel, SendsWhatItsFormSends) {
   const std::string common = R"("cp": 4, "micro_batch_size": 1, "global_batch_size": 16)";
   const double buffer = 1024.0 / 4 * 1024 * 2;  // tokens of a rank, width, fp16
@@ -601,8 +601,8 @@ TEST(ContextParallel, SendsWhatItsFormSends) {
   EXPECT_NEAR(sent(R"(, "context_parallel": "allgather")" + full) / (36 * 4 * 3 * 2 * buffer), 1.0, 1e-9);
 }
 
-// A ring of eight holds the seven blocks that come, all-gather the whole sequence and its gradients, recomputed or not;
-// kept blocks have them where gradients of other operators are otherwise.
+// A ring of eight holds the seven arriving blocks, all-gather holds the whole sequence and its gradients, recomputed or
+// not; kept blocks store them in the memory of other operators' gradients.
 TEST(ContextParallel, HoldsKeysAndValuesOfOthers) {
   const auto workspace = [](const std::string& form, const std::string& recompute) {
     return forecast_of_job(small_job(R"("cp": 8, "pp": 2, "global_batch_size": 8, "recompute": ")" + recompute +
@@ -625,7 +625,7 @@ TEST(ContextParallel, AllFormsComputeAsMuch) {
   EXPECT_NEAR(ulysses.breakdown.compute_s / ring.breakdown.compute_s, 1.0, 1e-9);
   EXPECT_GT(ulysses.breakdown.cp_comm_s, 0.0);
 
-  // Keys and values of the whole sequence, and their gradients: what a rank holds beside, and nothing hides behind.
+  // Keys and values of the whole sequence, and their gradients: the rank holds them in addition, and nothing is hidden.
   const Result gathered = forecast_of_job(small_job(common + R"(, "context_parallel": "allgather")")).result;
   EXPECT_NEAR(gathered.breakdown.compute_s / ring.breakdown.compute_s, 1.0, 1e-9);
   EXPECT_GT(gathered.breakdown.cp_comm_s, ring.breakdown.cp_comm_s);
@@ -642,7 +642,7 @@ TEST(ContextParallel, UlyssesNeedsWholeHeads) {
             "layout.context_parallel");
 }
 
-// Each tensor-parallel rank keeps 1/t of the block inputs, and one all-gather a layer brings them back: (t-1)/t · bsh.
+// Each tensor-parallel rank keeps 1/t of the block inputs, and one all-gather per layer restores them: (t-1)/t · bsh.
 TEST(PartitionedCheckpoints, TradeMemoryForAGather) {
   const std::string common = R"("tp": 4, "recompute": "full", "micro_batch_size": 1, "global_batch_size": 16)";
   const Result plain = forecast_of_job(small_job(common)).result;
@@ -690,7 +690,7 @@ TEST(MemoryShown, AddsWhatTheStackHoldsBeyondTensors) {
   EXPECT_NEAR(memory.per_pipeline_rank[0].shown_gib, memory.shown_gib, 1e-9);
 }
 
-// One answer does not both count the overhead and say that it leaves it out.
+// An answer must not both count the overhead and claim to leave it out.
 TEST(MemoryShown, IsWhatTheAssumptionsTell) {
   const auto told = [](const char* stack, const char* words) {
     const Forecast answer = forecast_of_job(small_job(R"("tp": 2, "global_batch_size": 64)", stack));
@@ -703,7 +703,7 @@ TEST(MemoryShown, IsWhatTheAssumptionsTell) {
   EXPECT_TRUE(told("megatron-2022", "excludes the CUDA context"));
 }
 
-// The device holds context, buffers and fragmentation as well: 8 GiB that tensors cannot have.
+// The device also holds context, buffers and fragmentation: 8 GiB that tensors cannot use.
 TEST(MemoryShown, HasToFit) {
   Job job = job_from(small_job(R"("tp": 2, "global_batch_size": 64)", "megatron-deepspeed"));
   const double tensors = forecast(job, no_files).result.memory.peak_gib;

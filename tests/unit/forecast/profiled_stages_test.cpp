@@ -1,5 +1,6 @@
-// Passes of a stage against the profiled T_F, T_B and T_W of Qi et al. 2401.10241 (appendix), means over 8 stages of
-// A100s, 24 microbatches: forward, input gradient and weight gradient apart, which step times alone do not tell.
+// Passes of a stage compared with the profiled T_F, T_B and T_W of Qi et al. 2401.10241 (appendix), means over 8 stages
+// of A100s, 24 microbatches: separate forward, input gradient and weight gradient times, which step times alone do not
+// reveal.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +18,7 @@ namespace {
 struct Profiled {
   int layers, hidden, heads, micro_batch;
   double forward_ms, input_gradient_ms, weight_gradient_ms, transfer_ms;
-  double idle_share_1f1b, idle_share_zb_h1;  ///< that the paper computes from these times (Table 5)
+  double idle_share_1f1b, idle_share_zb_h1;  ///< computed by the paper from these times (Table 5)
 };
 constexpr Profiled kProfiled[] = {{22, 2304, 24, 6, 18.522, 18.086, 9.337, 0.601, 0.2431, 0.1585},
                                   {30, 4096, 32, 3, 29.718, 29.444, 19.927, 0.527, 0.2347, 0.1323}};
@@ -63,7 +64,7 @@ TEST(ProfiledStages, PassesTakeWhatWasMeasured) {
   }
 }
 
-// The figures above are the paper's own: the idle shares that it computes from them come out to its four digits.
+// The figures above are the paper's own: the idle shares computed from them match its four digits.
 TEST(ProfiledStages, GiveTheIdleSharesOfThePaper) {
   for (const Profiled& model : kProfiled) {
     const auto microseconds = [](double ms) { return static_cast<Ticks>(std::llround(ms * 1e3)); };

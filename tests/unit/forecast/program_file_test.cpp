@@ -1,4 +1,4 @@
-// A schedule that was exported and read back is the schedule it was.
+// A schedule that is exported and read back is unchanged.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 namespace flopcast {
 namespace {
 
-// The job has 64 devices: dp is what is left of them.
+// The job has 64 devices: dp uses the remainder.
 std::string layout_of(int ranks, int microbatches, const std::string& more) {
   return fmt::format(R"({{"tp": 8, "pp": {}, "global_batch_size": {}{}}})", ranks, microbatches * 8 / ranks, more);
 }
@@ -31,8 +31,8 @@ std::string chains_key(const Program& program) {
   return R"(, "chains": ")" + text + '"';
 }
 
-// Asynchronous schedules are left out: a file is one step with a flush. So are those that cut microbatches into slices:
-// a file's microbatches are whole ones.
+// Asynchronous schedules are left out, because a file is one step with a flush, and so are those that split
+// microbatches into slices, because a file has whole microbatches.
 bool is_whole_in_a_file(const ScheduleInfo& info) {
   for (const auto number : info.reads) {
     if (number == &ScheduleRequest::slices) return false;

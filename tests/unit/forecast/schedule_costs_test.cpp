@@ -1,4 +1,4 @@
-// What a schedule changes of a job's costs: gathers of sharded weights, two copies of the model, token slices.
+// Effects of a schedule on a job's costs: gathers of sharded weights, two copies of the model, token slices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ double parameters(const Forecast& answer) {
   return sum;
 }
 
-constexpr double kBytes = 2.0;  // of a weight or a gradient
+constexpr double kBytes = 2.0;  // per weight or gradient
 constexpr double kRanks = 4.0;
 constexpr double kReplicas = 8.0;
 
@@ -38,7 +38,7 @@ Forecast sharded(const std::string& schedule, const std::string& cluster = "") {
       R"(, "tied_embeddings": false)", cluster);
 }
 
-// In units of what one gather of a rank's weights sends.
+// In units of the bytes sent by one gather of a rank's weights.
 double gathers_and_scatters(const Forecast& answer) {
   const double once = parameters(answer) / kRanks * kBytes * (kReplicas - 1) / kReplicas;
   return answer.result.communication.dp.bytes_sent_per_rank / once;
@@ -52,7 +52,7 @@ TEST(ShardedWeights, AreGatheredOncePerDirectionWhereMicrobatchesRunInARow) {
   EXPECT_NEAR(gathers_and_scatters(sharded("bfs:2")), 3.0, 1e-3);
   EXPECT_NEAR(gathers_and_scatters(sharded("bfs:4:fifo")), 3.0, 1e-3);
   EXPECT_NEAR(gathers_and_scatters(sharded("gpipe")), 3.0, 1e-3);
-  EXPECT_NEAR(gathers_and_scatters(sharded("terapipe")), 3.0, 1e-3) << "slices are no microbatches";
+  EXPECT_NEAR(gathers_and_scatters(sharded("terapipe")), 3.0, 1e-3) << "slices are not microbatches";
   EXPECT_NEAR(
       gathers_and_scatters(forecast_of_layers(R"("data_parallel": "fsdp", "reshard_after_forward": false, "pp": 4,
       "global_batch_size": 64, "schedule": "bfs")")),
@@ -63,7 +63,7 @@ TEST(ShardedWeights, AreWholeInMemoryForARowOfMicrobatches) {
   const Forecast row = sharded("bfs:2");
   const Forecast each = sharded("interleaved:2");
   const StageCosts& last = row.step.costs.stages.back();
-  EXPECT_DOUBLE_EQ(last.gathered_weights.value(), 2 * kBytes * last.parameters) << "at work and on its way";
+  EXPECT_DOUBLE_EQ(last.gathered_weights.value(), 2 * kBytes * last.parameters) << "in use and being gathered";
   EXPECT_DOUBLE_EQ(last.gathered_gradients.value(), 2 * kBytes * last.parameters);
   EXPECT_LT(each.step.costs.stages.back().gathered_weights, last.gathered_weights);
   EXPECT_DOUBLE_EQ(sharded("gpipe").step.costs.stages.back().gathered_weights.value(),
@@ -79,7 +79,7 @@ TEST(ShardedWeights, HideBehindARowOfMicrobatches) {
 }
 
 TEST(ShardedWeights, OfARowAreExposedLikeOnePass) {
-  // Links so slow that nothing hides: a row exposes as much as it sends, less what its own passes cover.
+  // Links so slow that nothing hides: a row exposes as much as it sends, minus what its own passes cover.
   const std::string slow_links = R"(, "intra_bandwidth": "20 MB/s")";
   for (const char* schedule : {"bfs:2", "bfs:4", "gpipe", "1f1b"}) {
     const Forecast answer = sharded(schedule, slow_links);
@@ -115,7 +115,7 @@ TEST_P(TwoCopies, HoldEveryParameterTwice) {
   for (const std::string model : {R"(, "tied_embeddings": false)", ""}) {
     const Forecast two = of(GetParam(), R"("tp": 8)", model);
     const Forecast one = of("1f1b", R"("tp": 8)", model);
-    // Tied: 1f1b has the table on its first and its last rank, and so has each copy's rank, for both its ends.
+    // Tied: 1f1b has the table on its first and its last rank; each copy's rank has it for both its ends.
     const double table = model.empty() ? one.step.costs.stages.front().embedding_parameters : 0.0;
     EXPECT_NEAR(parameters(two), 2 * parameters(one) - 2 * table, 1.0);
     for (std::size_t rank = 0; rank < 4; ++rank) {
@@ -195,7 +195,7 @@ TEST(TokenSlices, TakeTheirShareOfTheMicrobatch) {
   EXPECT_TRUE(says(of(R"("schedule": "terapipe")"), "each of 4 token slices"));
 }
 
-// A stack whose split passes are slower: no schedule that runs whole backward passes notices.
+// A stack whose split passes are slower: schedules with whole backward passes are unaffected.
 TEST(SplitBackward, IsSlowerByTheStacksShareOfTheInputGradient) {
   const auto stage = [](const std::string& schedule, const std::string& share) {
     const std::string job = R"({"model": {"layers": 8, "hidden": 1024, "heads": 16, "vocab": 51200,

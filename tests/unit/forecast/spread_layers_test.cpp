@@ -44,7 +44,7 @@ TEST(SpreadLayers, BalancedIsNeverSlowerThanUniform) {
       EXPECT_EQ(std::accumulate(layers.begin(), layers.end(), 0), balanced.step.job.model.layers);
       const double ratio = balanced.result.iteration.time_s / uniform->result.iteration.time_s;
       ++pairs;
-      // A split that fits is worth more than a faster one that does not.
+      // A split that fits is preferred to a faster one that does not.
       const bool same_memory = balanced.result.memory.fits == uniform->result.memory.fits;
       EXPECT_TRUE(balanced.result.memory.fits || !uniform->result.memory.fits) << model << layout;
       if (same_memory) {

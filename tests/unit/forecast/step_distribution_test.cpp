@@ -1,4 +1,4 @@
-// Step times that vary, against closed forms: sums, maxima of normal variables, chances.
+// Varying step times, compared with closed forms: sums, maxima of normal variables, probabilities.
 #include "sim/variation/step_distribution.hpp"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ PreparedStep step_of(const std::string& layout, const std::string& model = "",
                  no_files);
 }
 
-// The cluster's 32 devices, less those that `layout` uses, hold replicas; this is for one device.
+// Replicas use the cluster's 32 devices that `layout` leaves; this is for one device.
 PreparedStep single_device(const std::string& layout, const std::string& cluster = R"({"name": "one-gpu"})") {
   return prepare(job_from(R"({"model": {"layers": 16, "hidden": 1024, "heads": 16, "vocab": 51200,
       "sequence_length": 1024}, "cluster": )" +
@@ -111,7 +111,7 @@ TEST(StepDistribution, OfOneDeviceIsASum) {
   EXPECT_NEAR((result.p5_s * 1e12 - makespan) / deviation, -1.645, 0.06);
 }
 
-// Replicas that meet once a step: the slowest sum counts, and the slowest optimizer after it.
+// Replicas that meet once per step: the slowest sum counts, and the slowest optimizer after it.
 TEST(StepDistribution, OfReplicasIsTheLargestOfTheirSums) {
   constexpr double kJitter = 0.02;
   constexpr int kSamples = 40'000;
@@ -155,7 +155,7 @@ TEST(StepDistribution, AStragglerAddsItsComputation) {
   ASSERT_TRUE(step.times.overlapped_reductions.empty());
   const Ticks makespan = simulate(step.program, step.times).makespan();
   EXPECT_NEAR(static_cast<double>(step_time_samples(step, variation).front() - makespan), expected, 10.0);
-  variation.stragglers.push_back({9, 1.0, 1.2});  // another replica, less slow: waits for the first
+  variation.stragglers.push_back({9, 1.0, 1.2});  // another replica, less slow: it waits for the first
   EXPECT_NEAR(static_cast<double>(step_time_samples(step, variation).front() - makespan), expected, 10.0);
 }
 
@@ -171,7 +171,7 @@ TEST(StepDistribution, ChancesOfADeviceAddUpOverItsGroup) {
   EXPECT_NEAR(static_cast<double>(slow) / kSamples, 1.0 - std::pow(1.0 - kChance, 32), 0.015);
 }
 
-// Equal stages and transfers that take no time: with more ranks there is more to wait for.
+// Equal stages and transfers without time: more ranks mean more to wait for.
 TEST(StepDistribution, WhatWaitsForMoreGrowsMore) {
   constexpr double kLeast = 3'000.0;  // a tenth of a microbatch
   double before = -2.0 * kLeast;
@@ -221,7 +221,7 @@ TEST(NormalQuantile, IsThatOfTheTables) {
   }
 }
 
-// The very numbers that every machine draws.
+// The exact numbers drawn on every machine.
 TEST(RandomFactors, AreTheSameEverywhere) {
   RandomFactors factors(0.03, 1);
   for (const double expected : {1.0190959968481312, 1.0443842618434198, 1.0530584088461241, 1.0022245922360167,

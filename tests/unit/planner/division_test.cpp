@@ -1,5 +1,5 @@
-// Who does which part of shared work: everything is done once while nobody is lost, and done at all when only one is
-// left.
+// Division of shared work: every part is done once if no process is lost, and all parts are done even if only one
+// process remains.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -30,7 +30,7 @@ TEST(Division, DealsTheMissingPartsOut) {
   EXPECT_EQ(dealt, std::multiset<std::size_t>(missing.begin(), missing.end()));
 }
 
-// Ranks take turns, one part a turn; rank `slow` takes only every tenth turn, and `lost` none after its second.
+// Ranks take turns, one part per turn; rank `slow` takes only every tenth turn, and `lost` none after its second.
 int turns_taken(int ranks, std::size_t count, int slow, int lost) {
   std::set<std::size_t> done;
   const auto is_open = [&done](std::size_t part) { return done.count(part) == 0; };

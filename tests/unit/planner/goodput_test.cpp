@@ -1,4 +1,4 @@
-// Daly's model against its limits and against a simulated run.
+// Daly's model compared with its limits and with a simulated run.
 #include "planner/plan/plan.hpp"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace flopcast {
 namespace {
 
-// Work in segments with failures drawn from an exponential distribution: the share of the clock that trains.
+// Work in segments with failures drawn from an exponential distribution: returns the share of time spent training.
 double simulated_fraction(const Interruptions& interruptions, double interval_s, int gpus) {
   const double mtbf = interruptions.gpu_mtbf_s / gpus;
   std::mt19937_64 random(5);

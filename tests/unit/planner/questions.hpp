@@ -6,7 +6,7 @@
 
 namespace flopcast {
 
-/// A question from a job file's text.
+/// Makes a question from the text of a job file.
 PlanQuestion question_of(const std::string& text);
 
 /// A transformer of 8 layers on two nodes of 8 A100, batch 16: small enough to simulate every layout.

@@ -1,4 +1,4 @@
-// The search finds what simulating everything finds and counts every layout once.
+// The search finds the same as simulating everything, and counts every layout once.
 #include "planner/search/search.hpp"
 
 #include <gtest/gtest.h>
@@ -171,7 +171,7 @@ TEST(Plan, SizesAreRankedByTheTimeOnTheClock) {
   EXPECT_GT(plan(question.job, question.space, options, serial_for).ranked.front().nodes, 1);
 }
 
-// Every layout of every size that no other beats, however slow.
+// Every layout of every size that is not dominated, however slow.
 TEST(Plan, TheWholeFrontIsThatOfEverything) {
   const PlanQuestion question = small_question();
   PlanOptions options;
@@ -203,7 +203,7 @@ TEST(Plan, TheWholeFrontIsThatOfEverything) {
   EXPECT_EQ(bounded.pareto.back().nodes, 4);
 }
 
-// On shared links bounds stay bounds, in both orders of the axes; no layout is listed in two orders that are one.
+// On shared links bounds remain valid, in both orders of the axes; layouts with equivalent orders are listed once.
 TEST(Plan, FindsTheBestPlacementOnANetwork) {
   const PlanQuestion question =
       question_of(R"({"model": {"layers": 8, "hidden": 1024, "heads": 16, "vocab": 51200, "sequence_length": 512},
@@ -242,8 +242,8 @@ TEST(Plan, FindsTheBestPlacementOnANetwork) {
   EXPECT_GT(faster, 0U) << "a pipeline in a rack, its replicas across";
 }
 
-// Two racks of four nodes that are free in turns, and half as many wanted: each layout is listed once, on its best
-// nodes.
+// Two racks of four nodes with alternating free ones, half of which are requested: each layout is listed once, on its
+// best nodes.
 TEST(Plan, TakesTheBestOfTheFreeNodes) {
   const auto asked = [](const char* allocation) {
     return question_of(R"({"model": {"layers": 8, "hidden": 1024, "heads": 16, "vocab": 51200, "sequence_length": 512},
@@ -280,7 +280,7 @@ TEST(Plan, TakesTheBestOfTheFreeNodes) {
   const nlohmann::json root = {{"cluster", {{"name", "dgx-a100-80g"}, {"nodes", 4}, {"network", "two-tier-2to1"}}}};
   EXPECT_EQ(job_file_of(root, bounded.ranked.front()).at("cluster").at("network"),
             nlohmann::json({{"preset", "two-tier-2to1"}, {"allocation", {0, 1, 2, 3}}, {"nodes", 8}}));
-  // What another process searched comes back with its nodes, whatever the job lists.
+  // Layouts found by another process return with their nodes, whatever the job lists.
   nlohmann::json many = root;
   many["model"] = "gpt3-125m";
   many["layout"] = {{"global_batch_size", 32}};
@@ -291,29 +291,29 @@ TEST(Plan, TakesTheBestOfTheFreeNodes) {
   ASSERT_TRUE(back);
   EXPECT_EQ(back->ranked.front().allocation->nodes, best.nodes);
   EXPECT_EQ(back->ranked.front().allocation->of, 8);
-  EXPECT_EQ(asked("").space.free_nodes.size(), 8U) << "of a larger fabric all are free";
+  EXPECT_EQ(asked("").space.free_nodes.size(), 8U) << "in a larger fabric all are free";
   EXPECT_TRUE(asked(R"(, "allocation": "compact")").space.free_nodes.empty());
   const PlanQuestion uneven = question_of(R"({"model": "gpt3-125m", "cluster": {"name": "dgx-a100-80g",
       "nodes": [{"devices": 8}, {"devices": 8, "device": "a100-40g"}], "network": {"allocation": [5, 2]}},
       "layout": {"global_batch_size": 32}})");
   EXPECT_TRUE(uneven.space.free_nodes.empty());
-  EXPECT_EQ(uneven.job.cluster.network->allocated, std::vector<int>({5, 2})) << "who stands where";
+  EXPECT_EQ(uneven.job.cluster.network->allocated, std::vector<int>({5, 2})) << "allocation of the nodes";
   try {
     asked(R"(, "allocation": [0, 1, 1, 2, 3])");
-    ADD_FAILURE() << "a node twice";
+    ADD_FAILURE() << "a node listed twice should be refused";
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.diagnostic().field, "cluster.network.allocation");
   }
 }
 
-// Layouts that were published for mixtures, under their own software, beside what plan proposes for it. Each is as its
-// source says; what is asked of plan is all but the layout.
+// Published layouts of mixtures, under their own software, compared with the proposals of plan. Each is as stated by
+// its source; plan is given everything but the layout.
 struct PublishedLayout {
   const char* source;
   const char* question;  ///< "layout" ends in what the source and plan share
   const char* layout;
-  double at_least;      ///< that plan's step takes of the published one's
-  const char* because;  ///< the term that docs/planning.md names first
+  double at_least;      ///< lower limit of plan's step relative to the published one's
+  const char* because;  ///< the first term in docs/planning.md
 };
 
 const std::vector<PublishedLayout>& published_layouts() {
@@ -345,15 +345,15 @@ const std::vector<PublishedLayout>& published_layouts() {
   return all;
 }
 
-// No slower than what was published, and not so much faster that the published one would be a bad layout; where it
-// differs, terms of the step say why.
+// No slower than the published layout, and not so much faster that the published one would be a bad layout; terms of
+// the step explain differences.
 TEST(Plan, ProposesLayoutsAsFastAsThePublishedOnesOfMixtures) {
   const auto best_of = [](const nlohmann::json& job) {
     PlanQuestion question = question_of(job.dump());
     keep_runnable(question.job, job.at("layout").contains("schedule"), question.space);
     PlanOptions options;
     options.nodes = {question.job.cluster.nodes};
-    options.search.memory_limit = 0.95;  // as the program, which leaves some free
+    options.search.memory_limit = 0.95;  // as the program, which keeps some memory free
     return plan(question.job, question.space, options, serial_for).ranked.front();
   };
   const ReadFile no_files = [](const std::string& path) { return path; };
@@ -379,7 +379,7 @@ TEST(Plan, ProposesLayoutsAsFastAsThePublishedOnesOfMixtures) {
     EXPECT_EQ(reasons.in_favour.front().name, published.because) << published.source;
     EXPECT_TRUE(theirs.result.memory.fits) << published.source;
     if (known["layout"]["schedule"] != "dualpipe") continue;
-    // Its authors wanted none of it, §3.2.
+    // Its authors did not want tensor parallelism, §3.2.
     nlohmann::json without_tensors = asked;
     without_tensors["layout"]["tp"] = 1;
     const double alike = best_of(without_tensors).time_s / theirs.result.iteration.time_s;
@@ -402,19 +402,19 @@ TEST(Allocations, PackAndSpread) {
     return found;
   };
   using Nodes = std::vector<int>;
-  // Leaves of four, pods of eight: the second pod has room for all, on its full leaf and another's two.
+  // Leaves of four, pods of eight: the second pod has room for all, on its full leaf and two nodes of another.
   const Nodes free = {1, 3, 5, 6, 7, 8, 9, 10, 11, 13, 15};
   auto found = ways(Topology::kTree, {{4, 1.0}, {8, 2.0}}, {}, 6, free);
   EXPECT_EQ(found.at("as listed"), Nodes({1, 3, 5, 6, 7, 8}));
   EXPECT_EQ(found.at("packed"), Nodes({8, 9, 10, 11, 13, 15}));
   EXPECT_EQ(found.at("spread"), Nodes({1, 3, 5, 6, 8, 13}));
-  // On the leaf that has just three, not on the full one.
+  // On the leaf with exactly three free nodes, not on the full one.
   EXPECT_EQ(ways(Topology::kTree, {{4, 1.0}, {8, 2.0}}, {}, 3, free).at("packed"), Nodes({5, 6, 7}));
   EXPECT_EQ(ways(Topology::kTorus, {}, {4, 4}, 4, free).at("packed"), Nodes({8, 9, 10, 11}));
   EXPECT_EQ(ways(Topology::kDragonfly, {}, {2, 2, 2, 2}, 4, free).at("packed"), Nodes({8, 9, 10, 11}));
   EXPECT_EQ(ways(Topology::kStar, {}, {}, 2, free).size(), 1U);
-  EXPECT_EQ(ways(Topology::kTree, {{4, 1.0}}, {}, 4, {0, 1, 2, 3, 8}).size(), 2U) << "each once";
-  EXPECT_EQ(ways(Topology::kTree, {{2, 1.0}}, {}, 4, {0, 2, 1, 3}).size(), 1U) << "the order is the user's";
+  EXPECT_EQ(ways(Topology::kTree, {{4, 1.0}}, {}, 4, {0, 1, 2, 3, 8}).size(), 2U) << "each listed once";
+  EXPECT_EQ(ways(Topology::kTree, {{2, 1.0}}, {}, 4, {0, 2, 1, 3}).size(), 1U) << "keeps the user's order";
   EXPECT_THROW(ways(Topology::kTree, {{2, 1.0}}, {}, 4, {0, 2, 1}), ConfigError);
 }
 

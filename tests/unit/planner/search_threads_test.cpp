@@ -1,4 +1,4 @@
-// What a search finds does not depend on the threads.
+// The result of a search does not depend on the number of threads.
 #include <gtest/gtest.h>
 
 #include <cstdint>

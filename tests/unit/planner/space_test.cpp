@@ -1,4 +1,4 @@
-// Which layouts a question has: a listed split has one number of stages, and one rank still has a schedule.
+// Layouts of a question: a listed split has one number of stages, and a single rank also has a schedule.
 #include "planner/space/space.hpp"
 
 #include <gtest/gtest.h>
@@ -77,7 +77,7 @@ TEST(Space, AHugeBatchHasFewLayouts) {
   }
 }
 
-// Folded over tensor-parallel ranks, experts spread over more ranks than there are replicas.
+// Folded over tensor-parallel ranks: experts are spread over more ranks than there are replicas.
 TEST(Space, ExpertsAreFoldedWhereTokensAreSplit) {
   PlanQuestion question = small_expert_question();
   int folded = 0;
@@ -105,7 +105,7 @@ TEST(Space, ExpertsAreFoldedWhereTokensAreSplit) {
   }
 }
 
-// Only what the job's reader accepts too.
+// Only layouts that the job's reader also accepts.
 TEST(Space, FormsThatFewLayoutsCanHave) {
   const auto groups_of = [](const std::string& layout, int nodes) {
     PlanQuestion question = small_question(R"("global_batch_size": 16, )" + layout);
