@@ -208,7 +208,7 @@ TEST(TorchBlock, IsLeftOutWithoutPytorch) {
   EXPECT_EQ(result.standard_output, "left out: no PyTorch here (libcudart.so.12: cannot open shared object file)\n");
 }
 
-// MPI tells both processes where to meet, so that only the GPU is missing.
+// MPI gives both processes the meeting address, so that only the GPU is missing.
 TEST(GpuPrograms, MpiTellsWhereToMeet) {
 #ifdef FLOPCAST_MPIRUN
   CommandOptions options = without_gpu();

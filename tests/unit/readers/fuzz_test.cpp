@@ -63,7 +63,7 @@ std::vector<Sample> samples() {
        "neox.yml"}};
 }
 
-// Either a job or a complaint of ours; anything else fails the test by escaping.
+// Either a job or one of our own errors; any other exception fails the test.
 int complaints_about(const std::string& text, const std::string& file) {
   try {
     import_text(text, file);

@@ -8,7 +8,7 @@ namespace flopcast {
 
 namespace {
 
-// No other file can be read; of YAML, JSON is read and lines of a key and its JSON.
+// No other file can be read; for YAML, supports JSON and lines with a key and JSON.
 class NoFiles final : public Files {
  public:
   std::string read(const std::string& path) const override { throw ConfigError({"", "no such file", path, ""}); }

@@ -1,4 +1,4 @@
-// The tables of import/keys: what a key's class says of it is so.
+// Tests the tables of import/keys: what a key's class claims must be true.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::json;
 
-// A file of a program without and with a key.
+// A program's file without and with a key.
 struct Base {
   const char* table;
   std::string file;
@@ -22,7 +22,7 @@ struct Base {
 };
 
 std::string text_of(const Base& base) {
-  // A recipe is told by the keys at its line starts.
+  // A recipe is recognised by the keys at its line starts.
   if (std::string(base.table) == "llama_factory") {
     std::string lines;
     for (const auto& item : base.values.items()) lines += item.key() + ": " + item.value().dump() + "\n";
@@ -322,7 +322,7 @@ const std::vector<json>& candidates() {
   return values;
 }
 
-// The job, or what is complained about; and what is told about the key.
+// The job, or its error, and the messages about the key.
 json answer(const Base& base, const std::string& key) {
   try {
     const ImportedJob imported = import_text(text_of(base), base.file, {"cluster"});
@@ -339,7 +339,7 @@ json answer(const Base& base, const std::string& key) {
   }
 }
 
-// Places where a key can stand: the file itself, and the objects in it. A path stands where it says.
+// Positions of a key: the file itself, and the objects in it. A path specifies its own position.
 std::vector<json> with(const Base& base, const std::string& key, const json& value) {
   std::vector<json> all;
   if (key.find('/') != std::string::npos) {
@@ -374,7 +374,7 @@ bool changes_something(const std::string& table, const std::string& key) {
         if (answer(base, key) != before) return true;
       }
     }
-    // A key that the base has: without it.
+    // If the base contains the key, removes it.
     base.values = original.values;
     if (base.values.erase(key) > 0 && answer(base, key) != before) return true;
   }

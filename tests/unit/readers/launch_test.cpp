@@ -1,4 +1,4 @@
-// What is written for other programs (import/programs/launch) is read back by our own readers as the same job.
+// Files written for other programs (import/programs/launch) are read back by our readers as the same job.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -109,7 +109,7 @@ TEST(Launch, MegatronReadsBackEveryModelOfTheCatalogue) {
           EXPECT_EQ(imported.job["cluster"], json::parse(R"({"nodes": 4, "devices_per_node": 8})"));
         }
         imported.job["cluster"] = {{"name", "dgx-h100"}, {"nodes", 4}};
-        // What no argument tells.
+        // Keys without an argument.
         const Transformer& told = asked->step.job.model;
         if (told.whole_qk_norm) imported.job["model"]["whole_qk_norm"] = true;
         if (told.attention_sinks) imported.job["model"]["attention_sinks"] = true;
@@ -135,7 +135,7 @@ TEST(Launch, MegatronIsToldUnevenEnds) {
   expect_same_answer(*asked, *again, "5 7 7 5");
 }
 
-// Every key that changes a step and that Megatron has an argument for, alone and with every other.
+// Every key that changes a step and has a Megatron argument, alone and with every other.
 TEST(Launch, MegatronReadsBackOverlapFormatsOffloadAndStagesToTheDigit) {
   struct Change {
     json layout = json::object();

@@ -58,7 +58,7 @@ TEST(Megatron, RecomputesLayersAndModulesAsTold) {
   const json block = imported("--recompute-granularity full --recompute-method block --recompute-num-layers 3").job;
   EXPECT_EQ(block["layout"]["recompute"], "full");
   EXPECT_EQ(block["layout"]["recompute_layers"], 3);
-  // Groups of layers are all recomputed.
+  // Groups of layers are recomputed completely.
   const ImportedJob uniform =
       imported("--recompute-granularity full --recompute-method uniform --recompute-num-layers 2");
   EXPECT_FALSE(uniform.job["layout"].contains("recompute_layers"));
@@ -79,7 +79,7 @@ TEST(Megatron, HierarchicalContextAndAmaxReductionAreRead) {
           .job["layout"];
   EXPECT_EQ(layout["context_parallel"], "hierarchical");
   EXPECT_EQ(layout["context_inner"], 2);
-  // Sizes that are not those of the ranks are told of, and a ring is forecast.
+  // Sizes that differ from those of the ranks are reported, and a ring is forecast.
   const ImportedJob ring =
       imported("--context-parallel-size 8 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 3");
   EXPECT_FALSE(ring.job["layout"].contains("context_parallel"));
@@ -104,7 +104,7 @@ TEST(Megatron, OverlapAndPrecisionAreWhatTheFlagsSay) {
   EXPECT_EQ(dispatcher("alltoall"), "alltoall");
   EXPECT_EQ(dispatcher("flex"), "deepep");
   EXPECT_EQ(dispatcher("flex --moe-flex-dispatcher-backend hybridep"), "hybridep");
-  // A sharded form prefetches, told or not.
+  // A sharded form prefetches whether specified or not.
   EXPECT_FALSE(training(" --bf16 --use-torch-fsdp2").contains("overlap"));
   EXPECT_FALSE(training(" --bf16 --fp8-recipe mxfp8").contains("fp8_recipe"));
   EXPECT_EQ(training(" --bf16 --fp8-format e4m3 --fp8-recipe mxfp8")["fp8_recipe"], "mxfp8");

@@ -45,7 +45,7 @@ TEST(DeepSpeed, CheckpointingCountsWhereverItIsWritten) {
   }
 }
 
-// The file does not tell how many ranks share a layer; Megatron's arguments or a flag do.
+// The file does not specify how many ranks share a layer; Megatron's arguments or a flag do.
 TEST(DeepSpeed, PartitionedActivationsAreCutOverTensorRanks) {
   const std::string text = R"({"train_batch_size": 8, "activation_checkpointing": {"partition_activations": true}})";
   const ImportedJob cut = import_text(text, "ds.json", {"layout.tp"});
@@ -145,7 +145,7 @@ TEST(Accelerate, ComplaintsPointIntoTheFile) {
   EXPECT_EQ(where(R"({"other": 1})"), "f.yaml");
 }
 
-// The format is seen at the line starts of real YAML; the values come parsed.
+// The format is detected by the line starts of real YAML; the values arrive parsed.
 class LlamaFactoryFiles final : public Files {
  public:
   explicit LlamaFactoryFiles(std::string values) : values_(std::move(values)) {}
@@ -209,7 +209,7 @@ TEST(LlamaFactory, OptimizersByTheirStates) {
   EXPECT_FALSE(training("adamw_8bit").contains("paged_optimizer"));
 }
 
-// What use_galore and use_muon say wins over optim, whose default Trainer writes into files.
+// use_galore and use_muon override optim, whose default Trainer writes into files.
 TEST(LlamaFactory, GaloreAndMuonAreFlagsOfTheirOwn) {
   const json galore = llama_factory_training(R"("pure_bf16": true, "use_galore": true, "optim": "adamw_torch")");
   EXPECT_EQ(galore["optimizer"], "galore");
@@ -240,7 +240,7 @@ TEST(LlamaFactory, StagesOfPreferences) {
   EXPECT_EQ(method(R"("stage": "dpo", "pref_loss": "hinge")"), "dpo");
   EXPECT_EQ(method(R"("stage": "kto")"), "kto");
   EXPECT_EQ(method(R"("stage": "rm")"), "reward");
-  EXPECT_EQ(method(R"("stage": "dpo", "use_ref_model": false)"), "dpo") << "LLaMA-Factory sets it by itself";
+  EXPECT_EQ(method(R"("stage": "dpo", "use_ref_model": false)"), "dpo") << "LLaMA-Factory sets it automatically";
   EXPECT_FALSE(llama_factory_training(R"("stage": "sft", "pref_loss": "sigmoid")").contains("preference"));
   EXPECT_THROW(llama_factory_training(R"("stage": "dpo", "pref_loss": "simbo")"), ConfigError);
 }
@@ -506,7 +506,7 @@ TEST(LlamaFactory, ComplaintsPointIntoTheFile) {
   EXPECT_EQ(where(R"({"flash_attn": "fa9"})"), "runs/train.yaml:/flash_attn");
 }
 
-// JSON is YAML, and the values come parsed.
+// JSON is YAML, and the values arrive parsed.
 ImportedJob core(json values, const std::map<std::string, std::string>& environment = {}) {
   json model = {{"num_layers", 8},           {"hidden_size", 64},
                 {"num_attention_heads", 8},  {"ffn_hidden_size", "${multiply:4, ${.hidden_size}}"},

@@ -31,7 +31,7 @@ std::unique_ptr<GradientCodec> largest_few(double fraction) {
   return make_host_codec({.kind = Compression::Kind::kTopK, .fraction = fraction});
 }
 
-// What comes back from a message.
+// Values decoded from a message.
 std::vector<float> decoded(GradientCodec& codec, const std::vector<float>& values) {
   const Buffer message = allocate_host(codec.message_bytes(values.size()));
   codec.encode(floats(values), codec.keeps_residual() ? allocate_host(values.size() * sizeof(float)) : Buffer{},
@@ -83,7 +83,7 @@ TEST(Codec, EveryBlockHasItsOwnScale) {
     std::vector<float> values(1100, 1e-6F);
     values[0] = 1e6F;
     const std::vector<float> back = decoded(*quantizer(bits), values);
-    EXPECT_EQ(back[511], 0.0F) << "lost beside a million";
+    EXPECT_EQ(back[511], 0.0F) << "lost next to a million";
     EXPECT_NEAR(back[512], 1e-6F, 1e-12F);
     EXPECT_NEAR(back[1099], 1e-6F, 1e-12F);
   }
@@ -114,7 +114,7 @@ TEST(Codec, TheLargestFewAreSentAndTheRestIsKept) {
   const Buffer sum = floats({10, 10, 10, 10, 10});
   codec->add_decoded(message, sum);
   EXPECT_EQ(values_of(sum), (std::vector<float>{10, 6, 10, 14, 10}));
-  // What was kept comes on top of the next values: 2, 0.5, 4, 0, -4. Of equals the earlier goes first.
+  // The residual is added to the next values: 2, 0.5, 4, 0, -4. Of equals the earlier is sent first.
   codec->encode(floats({1, 0.5F, 2, 0, -2}), residual, message);
   EXPECT_EQ(values_of(residual), (std::vector<float>{2, 0.5F, 0, 0, 0}));
 }

@@ -1,4 +1,4 @@
-// The network's hand-written passes against finite differences, and what a partition must not change.
+// The network's hand-written passes agree with finite differences, and partitions do not change results.
 #include "realrun/network/network.hpp"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ NetworkSpec small_network(bool tied) {
   return spec;
 }
 
-// Stages one behind the other in double precision, each with flat weights and gradients.
+// Stages in sequence in double precision, each with flat weights and gradients.
 class Pipeline {
  public:
   Pipeline(const NetworkSpec& spec, const std::vector<int>& stage_blocks) {
@@ -40,7 +40,7 @@ class Pipeline {
       stage.weights.resize(stage.parameters.size());
       stage.gradients.resize(stage.parameters.size());
       initialise(stage.parameters, spec.seed, stage.weights.data());
-      // As in a step that is not the first: behind a factor of zero there is no gradient.
+      // As in a later step: a factor of zero would have no gradient.
       for (const Parameter& parameter : stage.parameters.parameters()) {
         if (parameter.name.find("lora_b") == std::string::npos) continue;
         for (std::size_t index = 0; index < parameter.shard.count(); ++index) {
@@ -57,7 +57,7 @@ class Pipeline {
     return loss_();
   }
 
-  // All input gradients first, then all weight gradients, from the first stage on: the split that schedules make.
+  // All input gradients first, then all weight gradients from the first stage on: the split that schedules use.
   void backward(const Microbatch& data) {
     Tensor<double> flow;
     for (std::size_t index = stages_.size(); index-- > 0;) {
@@ -111,7 +111,7 @@ void expect_exact_gradients(const NetworkSpec& spec, const std::vector<int>& sta
           weight = before + steps * kStep;
           return pipeline.loss(data);
         };
-        // Of fourth order: norms of small rows bend the loss.
+        // Fourth order, because norms of small rows make the loss curve.
         const double near = loss_at(1) - loss_at(-1);
         const double far = loss_at(2) - loss_at(-2);
         weight = before;
@@ -188,7 +188,7 @@ TEST(NetworkGradients, OfRandomNetworksAgreeToo) {
   }
 }
 
-// All gradients of a pipeline, stage by stage, when each sequence passes in `slices` slices.
+// All gradients of a pipeline, stage by stage, if each sequence passes in `slices` slices.
 std::vector<std::vector<double>> gradients_in_slices(const NetworkSpec& spec, const Microbatch& data, int slices) {
   Pipeline pipeline(spec, {1, 1});
   std::vector<Pipeline::Stage>& stages = pipeline.stages();
@@ -268,7 +268,7 @@ TEST(Network, StartsFromTheSameWeightsInEveryPartition) {
   }
 }
 
-// ALiBi 2108.12409 §3: for 8 heads 1/2, 1/4, … 1/256; for 12 those and every other slope of 16 heads.
+// ALiBi 2108.12409 §3: for 8 heads 1/2, 1/4, … 1/256; for 12 these and every other slope of 16 heads.
 TEST(Network, LinearBiasesHaveThePapersSlopes) {
   const LinearBiases eight{0, 8};
   EXPECT_DOUBLE_EQ(eight.slope(0), 0.5);
@@ -279,7 +279,7 @@ TEST(Network, LinearBiasesHaveThePapersSlopes) {
   EXPECT_DOUBLE_EQ(twelve.slope(11), std::exp2(-3.5));
 }
 
-// Queries and keys of equal content score by their distance alone.
+// Scores of queries and keys with equal content depend only on their distance.
 TEST(Network, RotatedProductsDependOnTheDistance) {
   const HeadLayout heads{1, 1, 6};
   Tensor<double> x(9, heads.width());
@@ -297,7 +297,7 @@ TEST(Network, RotatedProductsDependOnTheDistance) {
   };
   EXPECT_NEAR(score(3, 1), score(8, 6), 1e-12);
   EXPECT_GT(std::abs(score(3, 1) - score(3, 2)), 1e-3);
-  EXPECT_EQ(y.row(4)[13], x.row(4)[13]) << "values stay";
+  EXPECT_EQ(y.row(4)[13], x.row(4)[13]) << "values are unchanged";
 }
 
 TEST(Network, ShardsAreRectanglesOfTheWholeParameter) {
@@ -318,7 +318,7 @@ TEST(Network, ShardsAreRectanglesOfTheWholeParameter) {
       EXPECT_EQ(values[36 + row * 2 + column], values[row * 6 + 4 + column]);
     }
   }
-  EXPECT_NE(values[0], values[44]) << "the name belongs to the seed";
+  EXPECT_NE(values[0], values[44]) << "the name is part of the seed";
 }
 
 TEST(Corpus, IsTheSameForEveryReader) {

@@ -1,4 +1,4 @@
-// Buckets, shared parameters, transfers and recordings on examples small enough to write down.
+// Buckets, shared parameters, transfers and recordings on examples small enough to write out.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -56,7 +56,7 @@ TEST(Buckets, GapsOfAlignedParametersBelongToThem) {
   EXPECT_EQ(counts_of(make_buckets(layout, {}, {.bytes = 4, .first_bytes = 4})), (std::vector<std::size_t>{4, 8}));
 }
 
-// Stages 0 and 3 on rank 0, 1 and 2 on rank 1: nothing is sent where the V turns.
+// Stages 0 and 3 on rank 0, 1 and 2 on rank 1: nothing is sent at the turn of the V.
 TEST(Transfers, FollowTheChainAndSkipNeighboursOnOneRank) {
   Program program;
   program.rank_of_stage = {0, 1, 1, 0};
@@ -89,7 +89,7 @@ TEST(Recording, MergesRanksIntoATimelineThatStartsAtZero) {
   ASSERT_EQ(timeline.rank_count(), 2);
   EXPECT_EQ(timeline.makespan(), 100);
   EXPECT_EQ(timeline.ranks[0].front().start, 0);
-  EXPECT_EQ(timeline.ranks[1].front().kind, SpanKind::kGradientReduction) << "in order of start";
+  EXPECT_EQ(timeline.ranks[1].front().kind, SpanKind::kGradientReduction) << "ordered by start";
   ASSERT_EQ(timeline.transfers.size(), 1U);
   EXPECT_EQ(timeline.transfers[0].start, 50);
   EXPECT_EQ(timeline.transfers[0].end, 80);

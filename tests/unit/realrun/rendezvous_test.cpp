@@ -1,4 +1,4 @@
-// Processes that find each other: stores, ranks that are missing, late or there twice, launchers' variables.
+// Processes that find each other: stores, ranks that are missing, late or duplicated, launchers' variables.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -46,11 +46,12 @@ class Stores : public testing::TestWithParam<StoreKind> {
     return open_file_store(folder_.string());
   }
 
-  // Each as a process of its own would have it.
+  // As separate processes would have it.
   std::vector<std::string> failures_of(const std::vector<ProcessPlace>& places, std::chrono::milliseconds patience,
                                        std::chrono::milliseconds between = 0ms) {
     std::vector<std::string> failures(places.size());
-    std::vector<std::unique_ptr<Store>> stores(places.size());  // whoever goes is lost to the others
+    std::vector<std::unique_ptr<Store>> stores(
+        places.size());  // the store of a process that goes is lost to the others
     std::vector<std::thread> threads;
     for (std::size_t index = 0; index < places.size(); ++index) {
       threads.emplace_back([&, index] {
@@ -104,7 +105,7 @@ TEST_P(Stores, WaitUntilSomebodySets) {
   late.join();
   try {
     wait_for(*open(), "never", 30ms, "the id of rank 3");
-    ADD_FAILURE() << "waited for nothing without an end";
+    ADD_FAILURE() << "the wait should time out";
   } catch (const EnvironmentError& error) {
     EXPECT_STREQ(error.what(), "the id of rank 3 did not arrive within 0.03 s");
   }
@@ -170,7 +171,7 @@ TEST(CommonClock, OfOneMachineIsItsOwn) {
   EXPECT_EQ(common_clock_offset(*store, {1, 2, 1}, 1s), 0);
 }
 
-// A store whose process has started its clock an hour earlier.
+// A store whose process started its clock an hour earlier.
 class FarStore : public Store {
  public:
   explicit FarStore(bool has_clock) : has_clock_(has_clock) {}
@@ -196,7 +197,7 @@ TEST(CommonClock, OfSeveralMachinesIsThatOfRankZero) {
     FarStore store(has_clock);
     EXPECT_EQ(common_clock_offset(store, {0, 2, 0}, 1s), 0);
     store.set("clock/machine", "another");
-    // What is an hour ahead of this clock shows the same system time an hour later; in nanoseconds.
+    // A clock that is an hour ahead shows the same system time an hour later; in nanoseconds.
     store.set("clock/system", std::to_string(std::stoll(*store.get("clock/system")) - FarStore::kHour / 1000));
     const Ticks offset = common_clock_offset(store, {1, 2, 1}, 1s);
     EXPECT_NEAR(static_cast<double>(offset), static_cast<double>(FarStore::kHour), 100 * kMillisecond) << has_clock;
@@ -220,7 +221,7 @@ TEST(TcpStore, NobodyListens) {
   { port = serve_tcp_store({})->port(); }
   try {
     open_tcp_store("127.0.0.1", port, "", 50ms);
-    ADD_FAILURE() << "somebody listens";
+    ADD_FAILURE() << "nothing should listen";
   } catch (const EnvironmentError& error) {
     EXPECT_NE(std::string(error.what()).find("no answer from 127.0.0.1:"), std::string::npos) << error.what();
   }
@@ -231,7 +232,7 @@ TEST(TcpStore, ATakenPortIsNamed) {
   EXPECT_THROW(serve_tcp_store({.host = {}, .port = server->port(), .token = {}}), EnvironmentError);
 }
 
-// A stranger who speaks to a port without knowing the run.
+// A stranger who connects to a port without knowing the run.
 class Stranger {
  public:
   explicit Stranger(int port) : handle_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -267,7 +268,7 @@ class Stranger {
   int handle_;
 };
 
-// FLOPCAST_ATTACK_SECONDS=60 keeps each attack up for so long; without it, each is made once.
+// FLOPCAST_ATTACK_SECONDS=60 continues each attack for that time; without it, each is made once.
 class StoreUnderAttack : public testing::Test {
  protected:
   static constexpr int kKept = 100;
@@ -278,7 +279,7 @@ class StoreUnderAttack : public testing::Test {
     for (int key = 0; key < kKept; ++key) rank_->set("kept/" + std::to_string(key), std::to_string(key * key));
   }
 
-  // Nothing that the run has said is lost.
+  // The run's own data must survive.
   void TearDown() override {
     for (int key = 0; key < kKept; ++key) {
       EXPECT_EQ(rank_->get("kept/" + std::to_string(key)), std::to_string(key * key));
@@ -296,7 +297,7 @@ class StoreUnderAttack : public testing::Test {
     } while (std::chrono::steady_clock::now() < end && !HasFailure());
   }
 
-  // What the run needs meanwhile.
+  // The run must still be served promptly.
   void expect_prompt() {
     const auto begin = std::chrono::steady_clock::now();
     for (int time = 0; time < 20; ++time) {
@@ -332,7 +333,7 @@ TEST_F(StoreUnderAttack, HalfARequestHoldsNobodyUp) {
       strangers.back().say(Stranger::request('s', "key", std::string(100, 'v')).substr(0, 20));
     }
     expect_prompt();
-    // A byte now and then buys no more time.
+    // A byte now and then does not extend the time.
     for (int time = 0; time < 8; ++time) {
       for (const Stranger& one : strangers) one.say("v");
       std::this_thread::sleep_for(800ms);
@@ -361,7 +362,7 @@ TEST_F(StoreUnderAttack, ManyConnections) {
   EXPECT_EQ(rank_->get("late"), "here");
 }
 
-// Even one that has the token: the store is full then, and takes no more, but what it has stays.
+// Even one with the token: the store is then full and accepts no more, but keeps its data.
 TEST_F(StoreUnderAttack, MuchToKeep) {
   const Stranger hoarder(server_->port());
   hoarder.say(Stranger::request('h', "of this run", ""));
@@ -371,7 +372,7 @@ TEST_F(StoreUnderAttack, MuchToKeep) {
   EXPECT_EQ(rank_->get("none"), std::nullopt);
 }
 
-// One that asks for much, takes nothing and stays: the rank that serves may end all the same.
+// One that requests much, receives nothing and stays connected: the serving rank can still end.
 TEST(TcpStore, WhoStaysDoesNotKeepTheServer) {
   auto server = serve_tcp_store({.host = "localhost", .port = 0, .token = "of this run"});
   const auto rank = open_tcp_store("localhost", server->port(), "of this run", 5s);
@@ -444,7 +445,7 @@ TEST(LaunchEnvironment, Launchers) {
   EXPECT_EQ(torchrun->place.ranks, 8);
   EXPECT_EQ(torchrun->place.local_rank, 1);
   EXPECT_EQ(torchrun->store->host, "node-a");
-  EXPECT_EQ(torchrun->store->port, 29501) << "torchrun's own store has 29500";
+  EXPECT_EQ(torchrun->store->port, 29501) << "torchrun's own store uses 29500";
   const auto slurm = launched({{"SLURM_PROCID", "0"},
                                {"SLURM_STEP_NUM_TASKS", "2"},
                                {"SLURM_LOCALID", "0"},
@@ -456,7 +457,7 @@ TEST(LaunchEnvironment, Launchers) {
       launched({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
   EXPECT_EQ(mpirun->place.local_rank, 1);
   EXPECT_FALSE(mpirun->store);
-  // MPICH's mpirun in a job of Slurm, whose own step is the daemon of this machine.
+  // MPICH's mpirun in a Slurm job, whose own step is the daemon of this machine.
   const auto hydra = launched({{"PMI_RANK", "3"},
                                {"PMI_SIZE", "4"},
                                {"MPI_LOCALRANKID", "1"},
@@ -466,7 +467,7 @@ TEST(LaunchEnvironment, Launchers) {
   EXPECT_EQ(hydra->place.rank, 3);
   EXPECT_EQ(hydra->place.ranks, 4);
   EXPECT_EQ(hydra->place.local_rank, 1);
-  // Slurm's own MPI: its local ranks have Slurm's name.
+  // Slurm's own MPI: its local ranks use Slurm's name.
   const auto pmi2 = launched({{"PMI_RANK", "1"},
                               {"PMI_SIZE", "2"},
                               {"SLURM_PROCID", "1"},

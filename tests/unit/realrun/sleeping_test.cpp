@@ -1,4 +1,4 @@
-// Compute that only takes its time. Lower bounds alone are certain on a busy machine.
+// Compute that only takes its time. Only lower bounds are certain on a busy machine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,18 +61,17 @@ TrainingPlan plan_of(const char* schedule, int dp, bool sleeps) {
 TEST(SleepingStages, ActionsLastAsLongAsTold) {
   const std::vector<RankResult> ranks = train_on_threads(plan_of("1f1b", 1, true), {});
   const Timeline timeline = timeline_of(ranks, 1);
-  // 1F1B with F = 1, B = 2: (m + p - 1)(F + B), less what a first action that began late has made up by those behind
-  // it.
+  // 1F1B with F = 1, B = 2: (m + p - 1)(F + B), less the delay of a first action that later ones have made up for.
   EXPECT_GE(timeline.makespan(), 14 * kMillisecond);
   for (const std::vector<Span>& spans : timeline.ranks) {
     for (const Span& span : spans) {
       if (span.kind != SpanKind::kBackward) continue;
-      EXPECT_GE(span.end - span.start, kMillisecond) << "with lateness made up";
+      EXPECT_GE(span.end - span.start, kMillisecond) << "after making up for a delay";
     }
   }
 }
 
-// Both halves have ended when the result of either leaves.
+// Both halves have ended when the result of either is sent.
 TEST(SleepingStages, PairsHandOnTogether) {
   ScheduleRequest request;
   request.pipeline_ranks = 2;

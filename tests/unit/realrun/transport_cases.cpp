@@ -52,14 +52,14 @@ std::vector<int> first_ranks(int count) {
 }  // namespace
 
 void check_all_reduce(RankTransport& transport) {
-  constexpr int kCount = 13;  // no multiple of any number of ranks
+  constexpr int kCount = 13;  // not a multiple of any number of ranks
   const int ranks = transport.rank_count();
   const Group group = transport.form_group(Axis::kData, first_ranks(ranks));
   const Buffer in_place = floats(input_of(transport.rank(), kCount));
   const std::uint64_t before = transport.traffic().of(CollectiveKind::kAllReduce, Axis::kData).bytes;
   transport.run(group, {.kind = CollectiveKind::kAllReduce, .input = in_place, .output = in_place});
   EXPECT_EQ(values_of(in_place), sum_over(ranks, kCount));
-  // Together 2(n-1)·S, whoever has the larger part.
+  // Together 2(n-1)·S, whichever rank has the larger part.
   if (ranks > 1) {
     const std::size_t own = part_of(kCount, transport.rank(), ranks).count;
     EXPECT_EQ(transport.traffic().of(CollectiveKind::kAllReduce, Axis::kData).bytes - before,
@@ -214,7 +214,7 @@ void check_groups(RankTransport& transport) {
 
 namespace {
 
-// One collective with what every member puts in and this one has to get out.
+// One collective with every member's input and this member's expected output.
 struct Trial {
   Collective collective;
   std::vector<float> expected;

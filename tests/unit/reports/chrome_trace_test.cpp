@@ -22,7 +22,7 @@ namespace {
 using namespace testing;  // NOLINT: the samples of these tests
 using TraceJson = nlohmann::json;
 
-/// Whole nanoseconds, cut off, as Perfetto counts them.
+/// Whole nanoseconds, truncated, as in Perfetto.
 std::int64_t nanoseconds(const TraceJson& microseconds) {
   return static_cast<std::int64_t>(std::floor(microseconds.get<double>() * 1000.0 + 1e-6));
 }
@@ -34,8 +34,8 @@ struct Slice {
   int stage = 0;
 };
 
-/// What a reader demands of a trace: every slice on a named thread, none overlapping another of its thread, events in
-/// order of time, each arrow from a slice that is open at its tail to one that is open at its head, counters that
+/// Requirements of trace readers: every slice is on a named thread and overlaps no other of its thread, events are in
+/// order of time, each arrow goes from a slice that is open at its tail to one that is open at its head, and counters
 /// change.
 class TraceChecker {
  public:
@@ -163,8 +163,8 @@ TEST(ChromeTrace, NestsAndBindsOnEverySchedule) {
   }
 }
 
-/// As readers have it that add starts and durations as floating-point numbers: none of a thread overlap, and what lies
-/// in another ends with it.
+/// For readers that add starts and durations as floating-point numbers: slices of a thread do not overlap, and a slice
+/// inside another ends with it.
 TEST(ChromeTrace, AddsUpAsFloatingPointNumbers) {
   const Timeline timeline =
       in_seconds(lay_out("", one_f_one_b_orders(8, 40), {1'000'003, 2'000'117, 0, 0, 50'021}), 1'123'456'781);
@@ -185,7 +185,7 @@ TEST(ChromeTrace, AddsUpAsFloatingPointNumbers) {
   double sent = 0.0;
   for (const TraceJson& event : trace.at("traceEvents")) {
     if (event.at("ph") != "X") continue;
-    // Some readers take the first time off first.
+    // Some readers subtract the first time first.
     const double first = firsts.try_emplace(event.at("pid"), event.at("ts").get<double>()).first->second;
     const double start = event.at("ts").get<double>() - first;
     const double end = start + event.at("dur").get<double>();
@@ -203,7 +203,7 @@ TEST(ChromeTrace, AddsUpAsFloatingPointNumbers) {
   }
   EXPECT_EQ(count["forward"], 320);
   EXPECT_EQ(count["backward"], 320);
-  EXPECT_EQ(count["inside"], 640) << "of one part there is nothing to tell apart";
+  EXPECT_EQ(count["inside"], 640) << "a single part needs no distinction";
   double forward = 0.0;
   for (const auto& spans : timeline.ranks) {
     for (const Span& span : spans) {
@@ -329,7 +329,7 @@ TEST(ChromeTrace, MessagesOnSharedLinksAreAProcessOfTheirOwn) {
       {"dp of rank 1", Axis::kData, "tier0.0.up", {{0, 3'000'000, 1'000'000}, {3'000'000, 5'000'000, 2'000'000}}},
       {"activations 0 to 1", Axis::kPipeline, "tier0.1.up", {{1'000'000, 2'000'000, 1'000'000}}}};
   const TraceChecker trace(write_chrome_trace(timeline, options));
-  EXPECT_EQ(trace.slices.at({2, 0}).size(), 2U) << "behind the ranks";
+  EXPECT_EQ(trace.slices.at({2, 0}).size(), 2U) << "after the ranks";
   EXPECT_EQ(trace.slices.at({2, 1}).size(), 1U);
   std::vector<double> times;
   std::set<std::string> rows;

@@ -76,7 +76,7 @@ TEST(SeriesSvg, StepsHoldTheirValue) {
   EXPECT_EQ(svg.find("L"), std::string::npos) << "no slanted line";
 }
 
-// The right edge of every text of a chart, by the width that charts reckon with.
+// The right edge of every text of a chart, by the text width that charts assume.
 double rightmost(const std::string& svg) {
   const std::regex texts(R"re(<text x="([0-9.]+)"([^>]*)>([^<]*)</text>)re");
   double right = 0.0;
@@ -96,7 +96,7 @@ TEST(SeriesSvg, LegendsStayInTheirChart) {
   const SeriesSvgOptions options;
   EXPECT_LE(rightmost(write_series_svg({chart, chart}, options)), options.width);
   EXPECT_LE(rightmost(write_series_svg({chart, chart, chart}, options)), options.width);
-  // The plot of a wrapped legend begins lower than that of one row.
+  // The plot below a wrapped legend begins lower than below a single row.
   SeriesChart small = chart;
   small.series.resize(2);
   const auto top = [](const std::string& svg) { return svg.substr(svg.find("class=\"grid\" d=\"M") + 16, 12); };
@@ -120,7 +120,7 @@ TEST(SeriesSvg, TheRooflineNamesItsOperators) {
   }
 }
 
-// Names of points that nearly coincide cover neither each other nor a point.
+// Labels of points that nearly coincide cover neither each other nor a point.
 TEST(PointLabels, KeepApart) {
   PointLabels labels({0, 0, 400, 200});
   std::vector<LabelBox> boxes;
@@ -136,7 +136,7 @@ TEST(PointLabels, KeepApart) {
 
 TEST(PointLabels, NoLineRunsThroughANameWhereThereIsRoom) {
   PointLabels labels({0, 0, 400, 200});
-  // A front comes from above and goes on to the right.
+  // A front descends to each point and continues to the right.
   const LineStretch down{100, 20, 100, 100};
   const LineStretch right{100, 100, 300, 100};
   labels.avoid(100, 100);
@@ -148,8 +148,8 @@ TEST(PointLabels, NoLineRunsThroughANameWhereThereIsRoom) {
   EXPECT_TRUE(right.crosses({107, 94, 60, 12})) << "to the right of the point";
   const LineStretch slope{0, 0, 400, 200};
   EXPECT_TRUE(slope.crosses({90, 44, 20, 12}));
-  EXPECT_FALSE(slope.crosses({90, 60, 20, 12})) << "below it, though beside no end of it";
-  // Without room the name stays, over the line.
+  EXPECT_FALSE(slope.crosses({90, 60, 20, 12})) << "below it, though near neither end";
+  // Without space the label stays over the line.
   PointLabels crowded({0, 90, 170, 20});
   crowded.avoid(100, 100);
   crowded.avoid({0, 100, 170, 100});
@@ -216,7 +216,7 @@ TEST(HeatMap, HoldsTheNameOfItsScale) {
   EXPECT_GT(width, begin + kLetter * static_cast<double>(map.value_name.size()));
 }
 
-// Forecast over measurement, and below it what a logarithmic axis hides.
+// Forecast above measurement, and below it what a logarithmic axis hides.
 TEST(Scatter, ErrorsHaveAPanelOfTheirOwn) {
   ScatterChart chart;
   chart.title = "steps";
@@ -240,7 +240,7 @@ TEST(Scatter, ErrorsHaveAPanelOfTheirOwn) {
   EXPECT_NE(write_scatter_svg(chart, narrow).find("viewBox=\"0 0 317.5 "), std::string::npos);
 }
 
-// Points on the front are named, and nothing is drawn over them.
+// Points on the front are labelled, and nothing is drawn over them.
 TEST(ParetoFront, NamesItsPoints) {
   const SeriesChart chart = pareto_chart("t", {"GiB"}, {"s"}, {{3, 1, "tp 8"}, {1, 5, "tp 2"}, {2, 6, "beaten"}});
   const std::string svg = write_series_svg({chart}, {});

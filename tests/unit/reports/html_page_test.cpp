@@ -117,7 +117,7 @@ TEST(TimelineJson, TellsThatMicrobatchesAreCut) {
   EXPECT_THROW(read_timeline(json, "a.json", "timelines[0]"), ConfigError);
 }
 
-// Halves of pairs overlap, and ranks wait for transfers: a saved timeline keeps both, or its figures are others.
+// Halves of pairs overlap, and ranks wait for transfers: a saved timeline must keep both, or its figures change.
 TEST(TimelineJson, APageOfASavedTimelineIsThatOfTheTimeline) {
   testing::Times times;
   times.transfer = 250'000;
@@ -153,7 +153,7 @@ TEST(TimelineJson, ComplaintsPointAtTheTransfer) {
   EXPECT_EQ(field_of("end", 0.5), "timelines[0].transfers[1]");
 }
 
-// Early versions wrote none: what a rank waited for is not made up.
+// Early versions wrote no waits: they must not be invented.
 TEST(ResultViews, ATimelineWithoutTransfersTellsNoWaiting) {
   const auto no_files = [](const std::string&) { return std::string(); };
   auto timeline = timeline_json(testing::lay_out("gpipe", testing::gpipe_orders(2, 2)));

@@ -60,7 +60,7 @@ Action action_of(SpanKind kind, int stage, int microbatch) {
           false};
 }
 
-/// Where the input of a job comes from: stage and family; nothing for the first forward and for weight gradients.
+/// Source of a job's input: stage and family; none for the first forward and for weight gradients.
 std::optional<std::tuple<int, char, int>> input_of(const Job& job, int last_stage) {
   if (job.letter == 'W') return std::nullopt;
   if (job.letter == 'F') {

@@ -15,9 +15,9 @@ struct Times {
   Ticks transfer = 0;
 };
 
-/// Starts every action of the given orders ("0F0 0F1 0B0 …", one string a rank) as soon as its rank and its inputs
-/// allow. Written for these tests alone, so that drawings are checked without the engine. Stage s lives on rank
-/// s % ranks; ticks are millionths of an abstract unit.
+/// Starts every action of the given orders ("0F0 0F1 0B0 …", one string per rank) as soon as its rank and its inputs
+/// allow. Written only for these tests, so that drawings are checked without the engine. Stage s is on rank s % ranks;
+/// ticks are millionths of an abstract unit.
 Timeline lay_out(const std::string& title, const std::vector<std::string>& orders, const Times& times = {});
 
 std::vector<std::string> gpipe_orders(int ranks, int microbatches);
@@ -25,7 +25,7 @@ std::vector<std::string> one_f_one_b_orders(int ranks, int microbatches);
 /// Megatron's interleaving in groups of `ranks`; microbatches must be a multiple of ranks.
 std::vector<std::string> interleaved_orders(int ranks, int chunks, int microbatches);
 
-/// The same timeline as a job of seconds, in which an abstract unit lasts `unit` picoseconds.
+/// The same timeline as a job in seconds, in which an abstract unit lasts `unit` picoseconds.
 Timeline in_seconds(Timeline timeline, Ticks unit);
 
 Span compute_span(SpanKind kind, int stage, int microbatch, Ticks start, Ticks end);

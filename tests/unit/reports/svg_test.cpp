@@ -25,8 +25,8 @@ bool entity_starts(std::string_view text) {
   return false;
 }
 
-/// Where a tag that starts with `<` ends: a name, then ` name="value"` without '<' inside, then `>` or `/>`; npos if it
-/// does not read like that.
+/// End of a tag that starts with `<`: a name, then ` name="value"` without '<' inside, then `>` or `/>`; npos if it has
+/// another form.
 std::size_t end_of_tag(std::string_view xml, std::size_t at) {
   const auto skip_name = [&xml](std::size_t from) {
     while (from < xml.size() && (std::isalpha(static_cast<unsigned char>(xml[from])) != 0 || xml[from] == '-')) ++from;
@@ -46,7 +46,7 @@ std::size_t end_of_tag(std::string_view xml, std::size_t at) {
   return xml.substr(i, 1) == ">" ? i : std::string_view::npos;
 }
 
-/// Well-formed as far as our figures go: one root, tags that nest, attributes in double quotes, no stray '<' or '&'.
+/// Well-formed as far as our figures need it: one root, nested tags, attributes in double quotes, no stray '<' or '&'.
 ::testing::AssertionResult is_well_formed(std::string_view xml) {
   std::vector<std::string_view> open;
   bool rooted = false;
@@ -185,7 +185,7 @@ TEST(Svg, SeveralTimelinesShareOneScale) {
   EXPECT_EQ(count(svg, "<path class=\"axis\""), 1);
   std::set<double> widths;
   for (const std::string& tag : tags(svg, "<rect class=\"idle\"")) {
-    if (number(tag, "width") != number(tag, "height")) widths.insert(number(tag, "width"));  // not the legend's
+    if (number(tag, "width") != number(tag, "height")) widths.insert(number(tag, "width"));  // excludes the legend
   }
   ASSERT_EQ(widths.size(), 2U);
   EXPECT_NEAR(*widths.begin() / *widths.rbegin(), 28.5 / 33.0, 1e-4);
@@ -212,7 +212,7 @@ TEST(Svg, OptionsAreHonoured) {
   EXPECT_FALSE(contains(write_svg(timeline, options), ">mine</text>"));
 }
 
-// What a paper's column takes: 84 mm, nothing below 6 pt, and kinds that grey does not mix up.
+// A figure for a paper's column: 84 mm, nothing below 6 pt, and kinds that remain distinct in grey.
 TEST(Svg, AColumnOfAPaperCanBeRead) {
   constexpr double kMillimetre = 96.0 / 25.4;
   SvgOptions options;
@@ -236,7 +236,7 @@ TEST(Svg, AColumnOfAPaperCanBeRead) {
   for (const std::string& tag : tags(svg, "<rect class=\"W\"")) {
     EXPECT_LE(number(tag, "x") + number(tag, "width"), options.width);
   }
-  // Where the longest label of a kind has no room for its letter, none of the figure has one.
+  // If the longest label of a kind does not fit its letter, no action of the figure has one.
   const std::string dense = write_svg(lay_out("", one_f_one_b_orders(4, 12)), options);
   EXPECT_FALSE(contains(dense, ">F0</text>"));
   EXPECT_TRUE(contains(dense, ">0</text>"));
@@ -259,7 +259,7 @@ TEST(Svg, ThousandsOfActionsStayCompact) {
   const std::string svg = write_svg(lay_out("", one_f_one_b_orders(64, 1000)), {});
   EXPECT_TRUE(contains(svg, "<path class=\"B\""));
   EXPECT_LT(svg.size(), 4'000'000U) << "128,000 actions";
-  // Far below 0.2 px the figure depends on its width, no more on the number of actions.
+  // Far below 0.2 px the figure's size depends on its width rather than on the number of actions.
   const std::string denser = write_svg(lay_out("", one_f_one_b_orders(4, 50'000)), {});
   EXPECT_LT(denser.size(), 400'000U);
   EXPECT_TRUE(is_well_formed(denser));

@@ -129,7 +129,7 @@ TEST(Format, ParsesItsNamesAndExplainsOthers) {
   EXPECT_EQ(parse_format("json"), Format::kJson);
   try {
     (void)parse_format("jsn");
-    FAIL() << "jsn is no format";
+    FAIL() << "jsn is not a format";
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.diagnostic().field, "--format");
     EXPECT_NE(error.diagnostic().problem.find("jsn"), std::string::npos);

@@ -113,7 +113,7 @@ TEST(TerminalDrawing, TooManyActionsBecomeTheLetterOfWhatTakesMost) {
 TEST(TerminalDrawing, StreamsFlushAndOverlappedPairs) {
   Timeline timeline;
   timeline.ranks.resize(1);
-  // A pair of six columns together, a reduction beside the last backward and beyond it, the optimizer.
+  // A pair of six columns, a reduction overlapping the last backward and continuing after it, the optimizer.
   timeline.ranks[0] = {compute_span(SpanKind::kForward, 0, 1, 0, 6), compute_span(SpanKind::kBackward, 0, 0, 0, 6),
                        compute_span(SpanKind::kBackward, 0, 1, 6, 9),
                        flush_span(SpanKind::kGradientReduction, StreamKind::kGradient, 8, 12),
@@ -136,7 +136,7 @@ TEST(TerminalDrawing, NothingOneAndHuge) {
   timeline.ranks.resize(2);
   timeline.ranks[0] = {compute_span(SpanKind::kForward, 0, 0, 0, 0)};
   EXPECT_EQ(draw_timeline(timeline, {}), "empty\nnothing ran\n");
-  // Almost the largest time there is, after a span without length.
+  // Almost the largest possible time, after a span without length.
   timeline.title.clear();
   timeline.time_unit = "s";
   timeline.units_per_tick = 1e-12;

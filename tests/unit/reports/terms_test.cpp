@@ -1,4 +1,4 @@
-// One name for a term in tables, pages and JSON, and one table of a result's fields.
+// One name per term in tables, pages and JSON, and one table of a result's fields.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -78,11 +78,11 @@ TEST(ResultFile, SaysWhichNumberIsMissing) {
   json["breakdown"].erase("offload_s");
   try {
     read_result(json.dump(), "a.json");
-    FAIL() << "was read";
+    FAIL() << "accepted an invalid file";
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.diagnostic().field, "/breakdown/offload_s");
   }
-  // A page draws what early versions wrote.
+  // A page also draws files of early versions.
   EXPECT_NO_THROW(check_results(json, "a.json"));
   json["memory"]["per_pipeline_rank"][0]["workspace_gib"] = "much";
   EXPECT_THROW(check_results({{"a", json}}, "a.json"), ConfigError);

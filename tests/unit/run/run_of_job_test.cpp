@@ -1,4 +1,4 @@
-// What a job's section `failures` comes to.
+// Effects of a job's section `failures`.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -94,7 +94,7 @@ TEST(RunOfAJob, CheckpointsAreOfTheJob) {
   beside.failures->checkpoint.asynchronous = true;
   EXPECT_DOUBLE_EQ(storage_times(beside).blocking_s, bytes / 32 / job.cluster.host_bandwidth.value());
   EXPECT_DOUBLE_EQ(storage_times(beside).writing_s, bytes / 10e9);
-  // Adapters alone are saved.
+  // Only adapters are saved.
   const Job adapters = job_from(R"({"model": "llama3.1-8b", "cluster": "dgx-h100", "layout": {"global_batch_size": 64},
     "training": {"finetune": {"method": "lora", "rank": 16, "targets": ["q_proj"]}}, "failures": "rsc-1"})");
   EXPECT_DOUBLE_EQ(checkpoint_bytes(adapters).value(), 32.0 * 16.0 * (4096.0 + 4096.0) * 14.0);
@@ -105,7 +105,7 @@ TEST(RunOfAJob, FewerReplicasInsteadOfARestart) {
   const Forecast whole = run_of("{" + rest + "}");
   const Forecast elastic = run_of(R"({"elastic": {"least_dp": 4, "regroup": "20s"}, )" + rest + "}");
   EXPECT_GT(elastic.result.run->goodput.p50, whole.result.run->goodput.p50 + 0.01);
-  // ZeRO cuts the state over the replicas: the loss of one goes back to a checkpoint.
+  // ZeRO shards the state over the replicas: losing one requires a checkpoint.
   const Forecast sharded = run_of(R"({"elastic": {"least_dp": 4, "regroup": "20s"}, )" + rest + "}",
                                   R"("tp": 8, "pp": 4, "dp": 8, "zero": 1)");
   EXPECT_LT(sharded.result.run->goodput.p50, elastic.result.run->goodput.p50 - 0.01);
@@ -114,7 +114,7 @@ TEST(RunOfAJob, FewerReplicasInsteadOfARestart) {
   EXPECT_NE(never.result.warnings.back().find("least_dp: 9 exceeds the 8"), std::string::npos);
 }
 
-// The fabric keeps its size when replicas are lost, and slow devices slow a step on shared links as they do another.
+// The fabric keeps its size when replicas are lost, and slow devices slow down a step on shared links like any other.
 TEST(RunOfAJob, OnAFabricReplicasAreLostToo) {
   const auto run_on = [](const std::string& network, const std::string& more) {
     Forecast answer = forecast(
@@ -149,7 +149,7 @@ TEST(RunOfAJob, RacksNeedStorageAndTakeAllTheirNodes) {
   EXPECT_EQ(run.causes[0].nodes, 8);
   EXPECT_TRUE(run.causes[0].needs_storage);
   EXPECT_DOUBLE_EQ(run.causes[0].per_second, 4.0 / (40.0 * 86'400.0));
-  // One spare too few: each failure waits for the repair of a day.
+  // One spare too few: each failure waits for a repair of one day.
   const auto waited = std::find_if(answer.result.run->lost_by_phase.begin(), answer.result.run->lost_by_phase.end(),
                                    [](const NamedSeconds& part) { return part.name == "wait_for_spare"; });
   ASSERT_NE(waited, answer.result.run->lost_by_phase.end());
@@ -176,7 +176,7 @@ TEST(RunOfAJob, ALogTellsRatesAndTheirDoubt) {
     const RunResult run = *run_of(text).result.run;
     return run.days.p95 - run.days.p5;
   };
-  // The same rate, from four events or from four hundred.
+  // The same rate, estimated from four events or from four hundred.
   EXPECT_GT(spread(4.0), 1.5 * spread(400.0));
 }
 
@@ -231,7 +231,7 @@ TEST(RunOfAJob, RunsThatNobodyCanDrawAreRefused) {
       run_of(R"({"preset": "none", "slow_phases": {"rate": "9999 per gpu hour", "mean": "1us", "factor": 2}})"),
       ConfigError);
   EXPECT_THROW(run_of(R"({"preset": "none", "maintenance": {"every": "1us", "lasts": "0s"}})"), ConfigError);
-  // Every node is slow, and so is what replaces it.
+  // Every node is slow, and so is its replacement.
   const Forecast slow = run_of(R"({"preset": "none", "runs": 2,
     "stragglers": {"share": 1.0, "factor": 1.5, "evict_after": "1us"}})");
   EXPECT_TRUE(slow.result.run.has_value() || !slow.result.warnings.empty());

@@ -1,4 +1,4 @@
-// Runs of months against closed forms and against what can be counted by hand.
+// Runs of months compared with closed forms and with figures counted by hand.
 #include "sim/run/run.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ RunCause cause_of(double mtbf_s) {
   return cause;
 }
 
-// Steps of a second, a checkpoint after so many.
+// Steps of one second, with a checkpoint every `interval` steps.
 RunCase case_of(std::int64_t steps, std::int64_t interval, double mtbf_s) {
   RunCase run;
   run.steps = steps;
@@ -59,7 +59,7 @@ double seconds(Nanoseconds time) {
   return static_cast<double>(time) * kNanosecond;
 }
 
-// Daly's eq. 19: what so much training takes, checkpoint included, when failures come anywhere.
+// Daly's eq. 19: time for a segment of training, checkpoint included, if failures can occur at any time.
 double expected(double segment_s, double mtbf_s) {
   return mtbf_s * std::exp(kRestart / mtbf_s) * std::expm1(segment_s / mtbf_s);
 }
@@ -105,7 +105,7 @@ TEST(MonthsRun, WithoutFailuresIsTheStepsAlone) {
   EXPECT_EQ(outcome.clock, run.steps * run.step);
   EXPECT_EQ(outcome.interruptions, 0);
   run.storage.interval = 1'000 * kSecond;
-  // 999 checkpoints: the end needs none.
+  // 999 checkpoints, because the end needs none.
   EXPECT_EQ(simulate_run(run, 1, 0).clock, run.steps * run.step + 999 * ns(kCheckpoint));
 }
 
@@ -128,7 +128,7 @@ TEST(MonthsRun, WaitsForSparesAsLongAsThePoissonTail) {
     run.causes[0].nodes = 1;
     run.causes[0].repair = ns(kRepair);
     run.spares = spares;
-    // Long runs: what is in repair at their start is not what it is in the long run.
+    // Long runs, because the number of nodes in repair at the start differs from the steady state.
     const Mean waited = mean_of(
         run, 400, [](const RunOutcome& one) { return seconds(one.lost_in(RunPhase::kWait)) / seconds(one.clock); });
     const double tail = poisson_tail(kRepair / kMtbf, spares);
@@ -149,7 +149,7 @@ TEST(MonthsRun, CountsSparesByThePoissonTail) {
 }
 
 TEST(MonthsRun, AnotherSpareIsWorthTheWaitsThatItSaves) {
-  // What s spares and the waits cost, in nodes that stand idle: s + nodes · P(N > s) is least there.
+  // Cost of s spares and the waits, in idle nodes: s + nodes · P(N > s) is minimal there.
   for (const double mean : {0.002, 0.3, 7.8, 40.0}) {
     for (const int nodes : {8, 128, 2'048}) {
       const auto cost = [&](int spares) { return spares + nodes * poisson_tail(mean, spares); };
@@ -194,7 +194,7 @@ TEST(MonthsRun, OneOfManyNodesIsSlow) {
   EXPECT_NEAR(slow.value, chance, 4.0 * slow.error);
   const Mean clock = mean_of(run, 4'000, [](const RunOutcome& one) { return seconds(one.clock); });
   EXPECT_NEAR(clock.value, 1'000.0 * (1.0 + 0.1 * chance), 4.0 * clock.error);
-  // Who is found after a hundredth of the run slows that much of it, and a restart is paid.
+  // A slow node found after a hundredth of the run slows down only that part, and costs a restart.
   run.slow_node_evict = 10 * kSecond;
   run.storage.restore = 0;
   run.storage.blocking = 0;
@@ -207,7 +207,7 @@ TEST(MonthsRun, SlowPhasesTakeTheirShareOfTheTime) {
   run.slow_per_second = 1.0 / 100'000.0;
   run.slow_mean = 5'000 * kSecond;
   run.slow_pace = 0.5;
-  // Phases overlap: a clock's share without any is e^(-rate · mean).
+  // Phases overlap: the fraction of time without any is e^(-rate · mean).
   const double slow = 1.0 - std::exp(-0.05);
   const Mean clock = mean_of(run, 400, [](const RunOutcome& one) { return seconds(one.clock); });
   EXPECT_NEAR(clock.value, 1'000'000.0 / (1.0 - 0.5 * slow), 4.0 * clock.error);
@@ -227,7 +227,7 @@ TEST(MonthsRun, CorruptionGoesBackBehindItself) {
     found += static_cast<double>(one.interruptions);
     EXPECT_EQ(one.lost_in(RunPhase::kDetect), 0);
   }
-  // Training went on until then, from half an interval before. Two that overlap share what is redone.
+  // Training continued until detection, starting half an interval earlier. Two that overlap share the repeated work.
   EXPECT_NEAR(redone / found, kFound + 300.0, 0.03 * kFound);
 }
 
@@ -247,7 +247,7 @@ TEST(MonthsRun, ACheckpointCountsOnceItIsWritten) {
   };
   EXPECT_NEAR(redone(run), 500.0, 15.0);
   run.storage.writing = 600 * kSecond;
-  // A failure in the first 600 s behind a checkpoint goes back to the one before: 0.6 · 1,000 s more.
+  // A failure in the first 600 s after a checkpoint goes back to the previous one: 0.6 · 1,000 s more.
   EXPECT_NEAR(redone(run), 500.0 + 600.0, 30.0);
 }
 
@@ -279,13 +279,13 @@ TEST(MonthsRun, AnElasticRunLosesTheReplicaAlone) {
     failures += static_cast<double>(one.interruptions);
     fewer += seconds(one.lost_in(RunPhase::kFewer));
     stood += seconds(one.lost_in(RunPhase::kDetect) + one.lost_in(RunPhase::kRestart));
-    // No more than the step it was in.
+    // At most the step it was in.
     EXPECT_LE(one.lost_in(RunPhase::kRedo), (one.interruptions + 1) * run.step);
   }
-  // A tenth of the pace while it comes back, but for the regrouping; twice 20 s for all, and 30 s to be found.
+  // A tenth of the pace is lost during recovery, except while regrouping; 20 s twice for all, and 30 s for detection.
   EXPECT_NEAR(fewer / failures, 0.1 * (600.0 - 20.0), 3.0);
   EXPECT_NEAR(stood / failures, 70.0, 1.5);
-  // The same run that stops for each failure has no checkpoint to go back to.
+  // The same run without elasticity has no checkpoint to go back to.
   run.least_replicas = 0;
   EXPECT_GT(mean_of(run, 20, [](const RunOutcome& one) { return seconds(one.lost_in(RunPhase::kRedo)); }).value,
             100'000.0);
@@ -302,7 +302,7 @@ TEST(MonthsRun, PlannedStopsLoseNoTraining) {
   EXPECT_EQ(outcome.lost_in(RunPhase::kRestart), 10 * run.storage.restore);
 }
 
-// Everything at once.
+// Everything combined.
 RunCase crowded_case() {
   RunCase run = case_of(500'000, 600, 30'000.0);
   run.causes[0].nodes = 1;
@@ -355,7 +355,7 @@ TEST(MonthsRun, LossesAddUpToTheClock) {
         for (const auto& account : one.lost) {
           for (const Nanoseconds time : account) EXPECT_GE(time, 0);
         }
-        // Drawing it changes nothing, and another number is another run.
+        // Drawing it again changes nothing, and another number gives another run.
         const RunOutcome again = simulate_run(run, 7, number);
         EXPECT_EQ(again.clock, one.clock);
         EXPECT_EQ(again.lost, one.lost);

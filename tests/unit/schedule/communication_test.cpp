@@ -56,7 +56,7 @@ TEST(Lowering, SendsNothingWithinARankOrBetweenChains) {
   EXPECT_EQ(add_communication(two_chains, {}).communication_count(), 6U);
 }
 
-// Every schedule of the catalogue at a few sizes.
+// Every schedule of the catalogue in a few sizes.
 std::vector<Program> catalogue_programs() {
   std::vector<Program> programs;
   for (const ScheduleInfo& info : schedule_catalogue()) {
@@ -132,10 +132,10 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Faulty, CommunicationCheck,
     testing::Values(
-        // Compute faults, with steps among all cells.
+        // Compute faults, with steps counted over all cells.
         Case{"0F0,0SEND_F0,,0B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", "rank 0, step 4 (0B0): 0B0 runs a second time"},
         Case{"0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1SEND_B0\n", "rank 1: 1B0 never runs"},
-        // Places.
+        // Positions.
         Case{"0F0,1SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n",
              "rank 0, step 1 (1SEND_F0): stage 1 belongs to rank 1"},
         Case{"0F0,7SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n",
@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
              "rank 0, step 2 (0SEND_F0): 0SEND_F0 is listed twice"},
         Case{"0F0,0SEND_F0,0RECV_B0,0B0,0RECV_B0\n1RECV_F0,1F0,1B0,1SEND_B0\n",
              "rank 0, step 4 (0RECV_B0): 0RECV_B0 is listed twice"},
-        // Halves.
+        // Missing counterparts.
         Case{"0F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n",
              "rank 1, step 0 (1RECV_F0): 0SEND_F0 of rank 0 is missing"},
         Case{"0F0,0SEND_F0,0RECV_B0,0B0\n1F0,1B0,1SEND_B0\n",
@@ -183,11 +183,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n",
              "rank 0, step 3 (0REDUCE_GRAD): the gradients of stage 0 are reduced twice"},
         Case{"0F0,0B0,0REDUCE_GRAD\n1F0,1B0\n", "rank 1: 1REDUCE_GRAD is missing"},
-        // The send comes after what waits for its answer.
+        // The send comes after an action that waits for its answer.
         Case{"0F0,0RECV_B0,0B0,0SEND_F0\n1RECV_F0,1F0,1B0,1SEND_B0\n",
              "rank 0, step 2 (0B0): deadlock: rank 0 at step 2 (0B0) waits for 1SEND_B0 of rank 1, rank 1 at step 1 "
              "(1F0) waits for 0SEND_F0 of rank 0"},
-        // A compute order that waits in a circle, with idle cells: steps count them.
+        // A compute order that waits in a cycle, with idle cells: steps count them.
         Case{",0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n",
              "rank 0, step 2 (0B0): deadlock: rank 0 at step 2 (0B0) waits for 1B0 of rank 1, rank 1 at step 1 (1F1) "
              "waits for 0F1 of rank 0"},
@@ -223,7 +223,7 @@ TEST(ChainHint, IsGivenOnlyWhereTwoChainsFit) {
   const std::string bidirectional = "0F0,3F0,3B0,0B0\n2F0,1F0,1B0,2B0\n";
   EXPECT_EQ(hint_two_chains(parse_csv(bidirectional, "two.csv", {})), "0-1,2-3");
   EXPECT_EQ(hint_two_chains(parse_csv(bidirectional, "two.csv", parse_chains("0-1,2-3"))), std::nullopt);
-  // Stages 0 and 1 of a loop: half of it would be valid as a chain of its own, in the same direction.
+  // Stages 0 and 1 of a loop: half of it would be a valid chain, in the same direction.
   EXPECT_EQ(hint_two_chains(parse_csv("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n", "loop.csv", {})), std::nullopt);
   EXPECT_EQ(hint_two_chains(parse_csv("0F0,3F0,3F0,0B0\n2F0,1F0,1B0,2B0\n", "bad.csv", {})), std::nullopt);
 }

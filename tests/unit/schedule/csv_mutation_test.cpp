@@ -1,4 +1,4 @@
-// Schedules as people damage them: whatever the text, there is a complaint with a place or a program that runs.
+// Damaged schedules: any text gives either an error with a position or a valid program.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -46,7 +46,8 @@ std::vector<std::size_t> commas_of(const std::string& text) {
   return places;
 }
 
-// One damage: a byte changed, removed or put in, a cell removed, doubled or swapped with its neighbour, the rest lost.
+// One damage: a byte changed, removed or inserted; a cell removed, duplicated or swapped with its neighbour; or the
+// rest lost.
 void damage(std::string& text, Random& random) {
   using namespace std::string_view_literals;
   constexpr std::string_view kDamage = "0123456789FBIWSENDRECV_,;()\"\n\r\t \0\xFFx-"sv;
@@ -126,7 +127,7 @@ void check(const std::string& text, Counts& counts) {
   if (fault->rank && fault->step) {
     const std::vector<Cell>& cells = program.ranks.at(static_cast<std::size_t>(*fault->rank));
     ASSERT_LT(static_cast<std::size_t>(*fault->step), cells.size()) << render_fault(*fault);
-    // The place is the cell's own: of a pair, one of its halves may be named.
+    // The position is the cell's; for a pair, one of its halves may be named.
     EXPECT_NE(to_string(cells[static_cast<std::size_t>(*fault->step)]).find(fault->cell), std::string::npos)
         << render_fault(*fault);
     EXPECT_NE(render_fault_grid(program, *fault).find("<-- here"), std::string::npos);
@@ -147,7 +148,7 @@ TEST(DamagedCsv, IsRefusedWithItsPlaceOrRuns) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::cout << "damaged schedules: " << counts.unreadable << " unreadable, " << counts.invalid << " invalid, "
             << counts.valid << " still valid, " << seconds << " s\n";
-  // Each outcome must occur often, or the damage proves nothing.
+  // Each outcome must occur often, otherwise the damage proves nothing.
   EXPECT_GT(counts.unreadable, kCases / 10);
   EXPECT_GT(counts.invalid, kCases / 10);
   EXPECT_GT(counts.valid, kCases / 50);

@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "1F0,1F1,1F2,3F0,3B0,3F1,3B1,3F2,3B2,1B0,1B1,1B2\n"},
         HandWritten{"interleaved", request_of(1, 2, 2), "0F0,1F0,1B0,0F1,0B0,1F1,1B1,0B1\n"},
         HandWritten{"interleaved", request_of(2, 2, 1), "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"},
-        // Five microbatches in groups of three: the last group holds the two that are left, as many as ranks.
+        // Five microbatches in groups of three: the last group holds the remaining two, as many as ranks.
         HandWritten{"interleaved", with_group(request_of(2, 5, 2), 3),
                     "0F0,0F1,0F2,2F0,2F1,2F2,2B0,0F3,2B1,0F4,2B2,2F3,0B0,2F4,0B1,0B2,2B3,2B4,0B3,0B4\n"
                     "1F0,1F1,1F2,3F0,3B0,3F1,3B1,3F2,3B2,1F3,1B0,1F4,1B1,3F3,1B2,3F4,3B3,3B4,1B3,1B4\n"},
@@ -173,7 +173,7 @@ TEST(EveryGenerator, MakespanEqualsTheClosedFormWhereThereIsOne) {
     for_each_request(info, [&](const ScheduleRequest& request) {
       const Program program = info.generate(request);
       if (program.chains.size() > 1)
-        return;  // replay_makespan knows one chain; bidirectional_properties_test has these
+        return;  // replay_makespan supports one chain only; bidirectional_properties_test covers these
       for (const UniformTimes& time : times) {
         const std::optional<Ticks> closed_form = info.exact_makespan(request, time);
         if (time.latency == 0 && with_form.count(info.name) > 0) {
@@ -190,7 +190,7 @@ TEST(EveryGenerator, MakespanEqualsTheClosedFormWhereThereIsOne) {
   }
 }
 
-// Nothing where the catalogue only gives a bound.
+// Empty if the catalogue only gives a bound.
 std::optional<int> expected_peak(std::string_view schedule, const ScheduleRequest& request, int rank) {
   const int p = request.pipeline_ranks;
   const int m = request.microbatches;
@@ -218,7 +218,7 @@ std::optional<int> expected_peak(std::string_view schedule, const ScheduleReques
   if (schedule == "zb-h1") return std::min(m, p);
   if (schedule == "zb-h2" && m >= 2 * p - 1) return 2 * p - 1;
   if (schedule == "zbv" && m >= 2 * p - 1 && request.variant != "greedy") return 2 * p;
-  // Bounds; zero_bubble_test compares peaks, zero_bubble_properties_test the bounds.
+  // Bounds only; zero_bubble_test compares peaks, zero_bubble_properties_test the bounds.
   for (const std::string_view bounded :
        {"zb-h2", "interleaved-zb", "zb-auto", "1f1b-v", "zbv", "v-half", "v-min", "v-auto"}) {
     if (schedule == bounded) return std::nullopt;
@@ -239,7 +239,7 @@ TEST(EveryGenerator, PeakInFlightEqualsItsFormula) {
   }
 }
 
-// Shares of idle time that the papers quote: 1 - m v (F + B) / makespan.
+// Idle fractions quoted by the papers: 1 - m v (F + B) / makespan.
 TEST(ClosedForm, GivesThePublishedIdleShares) {
   const auto makespan = [](std::string_view name, const ScheduleRequest& request) {
     return find_schedule(name)->exact_makespan(request, {1, 2, 0}).value();

@@ -11,8 +11,8 @@
 
 namespace flopcast {
 
-/// The makespan of a program without overlapped pairs, by going over the ranks again and again until nothing moves:
-/// slow, and written apart from the engine that it checks. Nothing on a deadlock.
+/// The makespan of a program without overlapped pairs, computed by iterating over the ranks until nothing changes:
+/// slow, and independent of the engine that it checks. Empty on a deadlock.
 inline std::optional<Ticks> replay_makespan(const Program& program, const UniformTimes& times) {
   std::map<std::tuple<int, bool, std::uint32_t>, Ticks> end_of;  // forwards; B or I
   std::vector<std::size_t> next(program.ranks.size(), 0);

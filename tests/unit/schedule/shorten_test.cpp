@@ -31,7 +31,7 @@ StepTimes unit_times(std::size_t stages) {
   return times;
 }
 
-// Rank 1 keeps rank 0 waiting: I0 could run in the third slot, and I1 before W0.
+// Rank 1 makes rank 0 wait: I0 could run in the third slot, and I1 before W0.
 Program wasteful_order() {
   Program program = empty_loop("zb-auto", {.pipeline_ranks = 2, .microbatches = 2});
   program.ranks[0] = {forward(0, 0),         forward(0, 1),        input_gradient(0, 0),
@@ -45,7 +45,7 @@ TEST(Shorten, FindsTheShortestOrderOfTwoMicrobatchesOnTwoRanks) {
   const StepTimes times = unit_times(2);
   const Program before = wasteful_order();
   EXPECT_EQ(time_order(before, 2, times).makespan, 8);
-  // F0 F1 on rank 0, then one slot until I0 is back: 7 in all, which F0 I0 F1 I1 W0 W1 on rank 1 makes possible.
+  // F0 F1 on rank 0, then one slot until I0 arrives: 7 in all, which F0 I0 F1 I1 W0 W1 on rank 1 achieves.
   const OrderTimes bound = order_bound(before, 2, times, {}, true);
   EXPECT_EQ(bound.makespan, 7);
   EXPECT_EQ(bound.span, 7);
@@ -73,12 +73,12 @@ TEST(Shorten, LeavesAnOrderThatMemoryAllowsNoOther) {
 }
 
 TEST(OrderBound, CountsWhatMemoryMakesARankWaitFor) {
-  // Rank 0 of four: F0, four at most, and the first gradient back after 4 F and 3 I: (p - 1) slots lost, as in zb-h1.
+  // Rank 0 of four: F0, at most four, and the first gradient back after 4 F and 3 I: (p - 1) slots lost, as in zb-h1.
   const Program stages = empty_loop("zb-auto", {.pipeline_ranks = 4, .microbatches = 8});
   EXPECT_EQ(order_bound(stages, 8, unit_times(4), {8, false}, true).span, 3 * 8 + 3);
   EXPECT_EQ(order_bound(stages, 8, unit_times(4), {}, true).span, 3 * 8);
   EXPECT_EQ(order_bound(stages, 8, unit_times(4), {}, true).makespan, 3 * 8 + 3);
-  // Full backwards of the last rank still have to come back: 1f1b's (m + p - 1)(F + B).
+  // Full backwards of the last rank must still return: 1f1b's (m + p - 1)(F + B).
   EXPECT_EQ(order_bound(stages, 8, unit_times(4), {}, false).makespan, (8 + 3) * 3);
 }
 
@@ -90,7 +90,7 @@ TEST(SqueezeSlots, MovesEveryActionToTheFirstFreeSlot) {
                   {input_gradient(0, 0), ChunkIndex(), 2},
                   {weight_gradient(0, 0), ChunkIndex(), 7}}};
   const Program empty = empty_loop("zb-auto", {.pipeline_ranks = 1, .microbatches = 2});
-  // F1 comes before W0, so that two activations are needed.
+  // F1 comes before W0, so two activations are needed.
   const auto plan = squeeze_slots(empty, 2, block, {4, false});
   ASSERT_TRUE(plan.has_value());
   Program program = empty;

@@ -15,7 +15,7 @@
 namespace flopcast {
 namespace {
 
-// A rank is no place in a list by stage, nor the other way round.
+// A rank is not an index of a list by stage, nor the other way round.
 template <class List, class Place>
 concept Takes = requires(List list, Place place) {
   list[place];
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
         Validated{"0F0,0I0,(0F1;0W0)OVERLAP_F_B,0B1\n",
                   "rank 0, step 2 (0F1): 0F1 and 0W0 cannot overlap: a pair is one F and one B or I"},
         Validated{"(0F0;0B0)OVERLAP_F_B\n", "rank 0, step 0 (0B0): 0B0 runs before 0F0"},
-        // A backward of a later step: the step counts a pair as one cell.
+        // A backward of a later step: a pair counts as one cell of the step.
         Validated{"0F0,(0F1;0B0)OVERLAP_F_B,0B0,0B1\n", "rank 0, step 2 (0B0): 0B0 runs a second time"},
         Validated{"0F0,0B0\n1F0,1B0\n", "the chains cover 1 of 2 stages", "0-0"},
         Validated{"0F0,0B0\n1F0,1B0\n",
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Deadlock, Validation,
     testing::Values(
-        // Rank 0 wants the gradient of microbatch 0 before it sends microbatch 1, which rank 1 wants first.
+        // Rank 0 needs the gradient of microbatch 0 before it sends microbatch 1, which rank 1 needs first.
         Validated{
             "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n",
             "rank 0, step 1 (0B0): deadlock: rank 0 at step 1 (0B0) waits for 1B0 of rank 1, rank 1 at step 1 (1F1) "
@@ -115,12 +115,12 @@ INSTANTIATE_TEST_SUITE_P(
         // One rank can block itself.
         Validated{"1F0,0F0,1B0,0B0\n",
                   "rank 0, step 0 (1F0): deadlock: rank 0 at step 0 (1F0) waits for 0F0 of rank 0"},
-        // Gradients are awaited by the name that their producer gives them.
+        // Gradients are awaited by their producer's name.
         Validated{
             "0F0,0B0,0F1,0B1\n1F0,1F1,1I0,1I1,1W0,1W1\n",
             "rank 0, step 1 (0B0): deadlock: rank 0 at step 1 (0B0) waits for 1I0 of rank 1, rank 1 at step 1 (1F1) "
             "waits for 0F1 of rank 0"},
-        // Rank 2 waits for the circle of ranks 0 and 1 and is no part of it.
+        // Rank 2 waits for the cycle of ranks 0 and 1 but is not part of it.
         Validated{
             "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n2F0,2B0,2F1,2B1\n",
             "rank 0, step 1 (0B0): deadlock: rank 0 at step 1 (0B0) waits for 1B0 of rank 1, rank 1 at step 1 (1F1) "

@@ -1,5 +1,5 @@
-// Every figure of a stack or a device that prices published rows changes at least one forecast: a switch that no longer
-// does anything is found here.
+// Every figure of a stack or a device that prices published rows must change at least one forecast: detects switches
+// without effect.
 
 #include <gtest/gtest.h>
 
@@ -28,18 +28,18 @@ struct Priced {
 
 EvaluatedRow price(const Priced& priced, const MappedRow& mapped) {
   PublishedRow row = priced.row;
-  row.out_of_memory = true;  // so that memory is forecast too
+  row.out_of_memory = true;  // so that memory is also forecast
   return evaluate_row(row, mapped, no_files);
 }
 
-// Some rows of every source, spread over it.
+// Some rows of every source, spread over its rows.
 std::vector<Priced> some_rows() {
   constexpr std::size_t kOfEach = 12;
   std::vector<Priced> all;
   for (const PublishedFile& file : shipped_published()) {
     const std::size_t stride = file.rows.size() / kOfEach + 1;
     for (std::size_t index = 0; index < file.rows.size(); index += stride) {
-      if (!file.rows[index].job->is_null()) continue;  // the mapped ones name every stack below
+      if (!file.rows[index].job->is_null()) continue;  // the mapped rows cover every stack below
       Priced priced{file.rows[index], map_row(file.rows[index], file.about), 0.0, 0.0};
       if (!priced.mapped.skip_reason.empty() || priced.mapped.part != MeasuredPart::kStep) continue;
       const EvaluatedRow evaluated = price(priced, priced.mapped);
@@ -51,7 +51,7 @@ std::vector<Priced> some_rows() {
   return all;
 }
 
-// Another value of the same kind, as a job file would have it.
+// Another value of the same kind, as in a job file.
 Json another(const Json& value) {
   if (value.is_boolean()) return !value.get<bool>();
   if (value == "1") return "2";  // generations of attention kernels
@@ -79,7 +79,7 @@ Json another(const Json& value) {
 bool changes_something(const std::vector<Priced>& rows, const CatalogueChange& change) {
   for (const Priced& priced : rows) {
     MappedRow mapped = priced.mapped;
-    // A row may give the figure itself, in its own words.
+    // A row may specify the figure itself in the row's own fields.
     Json& stack = mapped.job["training"]["stack"];
     if (change.kind == CatalogueKind::kStacks && stack.is_object()) stack.erase(change.figure);
     if (!apply(change, *mapped.job)) continue;
@@ -92,7 +92,7 @@ bool changes_something(const std::vector<Priced>& rows, const CatalogueChange& c
 TEST(Ablation, EveryFigureOfAStackChangesAForecast) {
   const std::vector<Priced> rows = some_rows();
   ASSERT_GT(rows.size(), 40u);
-  // A figure counts once any stack's rows show it: not every stack is used with pipelines or sharded optimizers.
+  // A figure counts if any stack's rows show it: not every stack is used with pipelines or sharded optimizers.
   std::set<std::string> figures;
   std::set<std::string> found;
   for (const char* name : {"megatron-2021", "megatron-2022", "megatron-deepspeed", "pytorch-fsdp@2023-01",
@@ -122,8 +122,8 @@ TEST(Ablation, EveryEfficiencyOfADeviceChangesAForecast) {
   }
 }
 
-// What docs/validation.md prints. Permutations move as many bytes as two of the experts' activations, at the rate of
-// memory: the least part.
+// Figures of docs/validation.md. Permutations move as many bytes as two of the experts' activations, at memory
+// bandwidth: the smallest part.
 TEST(Ablation, ExpertsNeedTheirProductsAndTheirExchange) {
   const ExpertAblations experts = expert_ablations();
   EXPECT_GE(experts.whole.rows, 40);
@@ -150,7 +150,7 @@ TEST(Ablation, DualPipeIsWorthItsOverlap) {
     MappedRow mapped = map_row(file.rows[0], file.about);
     ASSERT_EQ(mapped.skip_reason, "");
     PublishedRow row = file.rows[0];
-    row.out_of_memory = true;  // so that memory is forecast too
+    row.out_of_memory = true;  // so that memory is also forecast
     const EvaluatedRow whole = evaluate_row(row, mapped, no_files);
     const double hours_for_tera_tokens = whole.predicted_s * 2048 / 3600 / (15360.0 * 4096) * 1e12;
     EXPECT_NEAR(hours_for_tera_tokens / 180e3, 1.0, 0.15);

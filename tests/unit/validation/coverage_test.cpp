@@ -1,4 +1,4 @@
-// The 90 % interval against published steps of sources that it knows nothing of.
+// The 90 % interval, tested on published steps of sources that it was not built from.
 
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST(Coverage, LeavesTheSourceItselfOut) {
   EXPECT_EQ(far.covered, 1);
 }
 
-// The errors that a refit leaves on rows of models that it knew nothing of.
+// Errors of a refit on rows of models that it was not fitted to.
 std::map<std::string, double> errors_of_models_left_out() {
   std::map<std::string, double> errors;
   const std::vector<PublishedFile> files = shipped_published();
@@ -51,14 +51,14 @@ std::map<std::string, double> errors_of_models_left_out() {
   return errors;
 }
 
-// Each model with experts left out whole, of every source: of the constants that its rows were fitted to, and of what
-// the interval knows. Grok-1 and DeepSeek-V3 on H800 had no part in the fit.
+// Leaves out each model with experts completely, from every source: from the constants fitted to its rows, and from the
+// data of the interval. Grok-1 and DeepSeek-V3 on H800 had no part in the fit.
 TEST(Coverage, HoldsForModelsWithExpertsLeftOut) {
   const std::map<std::string, double> refitted = errors_of_models_left_out();
   ASSERT_GE(refitted.size(), 20u);
   std::vector<SourceSummary> sources;
   for (const PublishedFile& file : shipped_published()) sources.push_back(evaluate(file, no_files));
-  // By width and heads: Grok-1 was measured in six depths.
+  // Identifies models by width and heads, because Grok-1 was measured in six depths.
   const auto model_of = [](const EvaluatedRow& row) {
     std::istringstream words(row.question);
     std::string layers;

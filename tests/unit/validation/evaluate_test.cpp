@@ -31,7 +31,7 @@ TEST(Statistics, OfSignedErrors) {
   EXPECT_EQ(statistics_of({}).rows, 0);
 }
 
-// What the documents say of accuracy stays true; limits are a little above what holds today.
+// The accuracy that the documents state must hold; limits are slightly above the current values.
 TEST(Accuracy, OfTheShippedRows) {
   const std::map<std::string, double> limits = {
       {"korthikanti_2205_05198", 0.02},    {"bigscience_bloom", 0.037},  {"zero_bubble", 0.035},
@@ -40,7 +40,7 @@ TEST(Accuracy, OfTheShippedRows) {
   std::size_t checked = 0;
   for (const PublishedFile& file : shipped_published()) {
     const SourceSummary summary = evaluate(file, no_files);
-    EXPECT_EQ(summary.evaluated.size() + summary.skipped.size(), file.rows.size()) << "no row gets lost";
+    EXPECT_EQ(summary.evaluated.size() + summary.skipped.size(), file.rows.size()) << "no row is lost";
     for (const SkippedRow& row : summary.skipped) EXPECT_FALSE(row.reason.empty()) << row.id;
     const auto limit = limits.find(file.source);
     if (limit == limits.end()) continue;
@@ -53,8 +53,8 @@ TEST(Accuracy, OfTheShippedRows) {
   EXPECT_EQ(checked, limits.size());
 }
 
-// What somebody ran is forecast, whatever its source leaves open; a choice that does not fit counts only where none
-// does.
+// Measured configurations are forecast even if their source leaves options open; a choice that does not fit counts only
+// if none does.
 TEST(OpenRows, StayInTheTableWhenNothingFits) {
   const auto row = [](int gib) {
     return nlohmann::json::parse(R"({"id": "a", "complete_for_e2e": false, "note": "bf16", "missing": ["recompute"],
@@ -81,7 +81,7 @@ TEST(OpenRows, StayInTheTableWhenNothingFits) {
   EXPECT_LT(none.fastest_s, none.slowest_s);
 }
 
-// What a row that was made into a job says, against the columns of the table that it was made of.
+// Contents of a row that was made into a job, compared with the columns of its table.
 void expect_job_of_table(const nlohmann::json& job, const nlohmann::json& table) {
   const auto same = [&](const char* section, const char* key, const char* table_section, const char* column) {
     const nlohmann::json& expected = table.at(table_section).at(column);
@@ -102,7 +102,7 @@ void expect_job_of_table(const nlohmann::json& job, const nlohmann::json& table)
   EXPECT_EQ(layout.value("data_parallel", "") == "fsdp", parallel.at("zero_stage") == 3) << table.at("id");
 }
 
-// The compact copies say what the full files say.
+// The compact copies match the full files.
 TEST(Shipped, RowsAreThoseOfTheReference) {
   const auto reference = reference_folder();
   if (!reference) GTEST_SKIP() << "no reference folder";
@@ -111,7 +111,7 @@ TEST(Shipped, RowsAreThoseOfTheReference) {
     const std::string name = file.source + ".json";
     const bool published = std::filesystem::exists(*reference / "published" / name);
     const auto path = *reference / (published ? "published" : "modern") / name;
-    if (!std::filesystem::exists(path)) continue;  // of rows that are compiled here
+    if (!std::filesystem::exists(path)) continue;  // rows that are compiled here
     const nlohmann::json tables = nlohmann::json::parse(read_text(path));
     const PublishedFile full = read_published(tables, file.source, path.string());
     std::map<std::string, std::size_t> rows;
@@ -179,7 +179,7 @@ TEST(RunResults, TablesCompareTheReplay) {
   EXPECT_NEAR(*row.error(), -0.1, 1e-12);
 }
 
-// A constant that was moved is found again from the rows that it makes.
+// A modified constant is recovered from the rows that it generates.
 TEST(Refit, NeverWorsensItsLossAndReportsEverySource) {
   std::vector<FitPlan> plans = shipped_fits();
   ASSERT_GE(plans.size(), 4u);
@@ -198,7 +198,7 @@ TEST(Refit, NeverWorsensItsLossAndReportsEverySource) {
   EXPECT_NEAR(found.values[0], plans.back().constants.front().shipped, 0.05);
 }
 
-// calibrate/validation/residuals.json is that of today's costs; flopcast validate --refit --format json writes it.
+// calibrate/validation/residuals.json must match the current costs; flopcast validate --refit --format json writes it.
 TEST(Refit, StoredResidualsAreThoseOfTheCatalogue) {
   const std::vector<Refit> stored = stored_refits();
   const std::vector<FitPlan> plans = shipped_fits();
@@ -220,7 +220,7 @@ TEST(Refit, StoredResidualsAreThoseOfTheCatalogue) {
   }
 }
 
-// The rows that come with the program are of one depth and two widths; their source has four depths of each.
+// The shipped rows have one depth and two widths; their source has four depths of each.
 TEST(Refit, EveryModelOfTheHostBoundRowsIsForecastWithoutItsOwn) {
   const auto folder = reference_folder();
   const std::string source = "vtrain_singlenode";
@@ -244,7 +244,7 @@ TEST(Refit, EveryModelOfTheHostBoundRowsIsForecastWithoutItsOwn) {
             << 100 * found.sources[0].shipped << " %, left out " << 100 * *found.sources[0].left_out << " %\n";
 }
 
-// Those that no fit plan has are written into the table by hand.
+// Constants without a fit plan are entered in the table by hand.
 TEST(Constants, OfDevicesAreTheCatalogues) {
   int compared = 0;
   const Table table = constants_table();
@@ -258,11 +258,11 @@ TEST(Constants, OfDevicesAreTheCatalogues) {
   EXPECT_EQ(compared, 4);
 }
 
-// Of four sources with a common set of constants each is forecast without itself; a source of its own has no other.
+// Each of four sources that share constants is forecast from the others; a source with its own constants has no others.
 TEST(Refit, SourcesAreLeftOutWhole) {
   const std::vector<FitPlan> plans = shipped_fits();
   const std::vector<PublishedFile> files = shipped_published();
-  // Few rows and constants are enough to see it.
+  // A few rows and constants suffice to show it.
   FitPlan small = plans.front();
   small.sources = {"korthikanti_2205_05198", "zero_bubble"};
   small.constants.resize(2);
@@ -276,7 +276,8 @@ TEST(Refit, SourcesAreLeftOutWhole) {
   EXPECT_FALSE(refit(plans.back(), files, no_files, LeftOut::kSources).sources.front().left_out.has_value());
 }
 
-// What docs/validation.md says of models that no constant was fitted to; limits are a little above what holds today.
+// Statements of docs/validation.md about models that no constant was fitted to; limits are slightly above the current
+// values.
 TEST(Refit, ModelsLeftOutAreForecastNearlyAsWell) {
   const std::map<std::string, double> limits = {{"korthikanti_2205_05198", 0.02},
                                                 {"bigscience_bloom", 0.036},

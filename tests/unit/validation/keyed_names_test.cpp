@@ -1,4 +1,4 @@
-// No constant belongs to a row, a source or a model: their names occur in no code that prices or maps.
+// No constant may belong to a row, a source or a model: their names must not occur in code that prices or maps.
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace flopcast {
 namespace {
 
-// The text between double quotes, comments left out.
+// The text between double quotes, without comments.
 std::vector<std::string> literals_of(const std::string& text) {
   std::vector<std::string> all;
   std::size_t at = 0;
@@ -42,7 +42,7 @@ std::set<std::string> forbidden_names() {
     for (const PublishedRow& row : file.rows) names.insert(row.id);
   }
   for (const std::string& model : catalogue_names(CatalogueKind::kModels)) names.insert(model);
-  // Software that a source ran and is called after.
+  // Software that a source used and is named after.
   for (const std::string& stack : catalogue_names(CatalogueKind::kStacks)) names.erase(stack);
   names.erase("large");
   names.erase("nccl");

@@ -80,7 +80,7 @@ TEST(Mapping, APublicationWithAZeroBubbleScheduleRanItsSoftware) {
   EXPECT_EQ(sends_ahead["name"], "zero-bubble");
   EXPECT_FALSE(sends_ahead.contains("blocking_sends"));
   EXPECT_EQ(map_row(rows[2], "").job["training"]["stack"]["name"], "megatron-2022");
-  // What the row itself says of its software comes first.
+  // The row's own statements about its software take precedence.
   plain["note"] = "with DeepSpeed";
   EXPECT_EQ(map_row(file_of(Json::array({plain, split})).rows[0], "").job["training"]["stack"]["name"],
             "megatron-deepspeed");
@@ -106,7 +106,7 @@ TEST(Mapping, SchedulesAreTheOnesTheirSourcesName) {
                                                                   {"pipedream 1F1B (weight stashing)", "pipedream"},
                                                                   {"DualPipe (bidirectional)", "dualpipe"}};
   for (const auto& [words, schedule] : named) EXPECT_EQ(layout_with(words)["schedule"], schedule) << words;
-  // Words about the replicas alone.
+  // Words about the replicas only.
   for (const char* words : {"", "none(dp/tp)", "fsdp full shard"}) {
     EXPECT_FALSE(layout_with(words).contains("schedule")) << words;
   }
@@ -195,13 +195,13 @@ TEST(Completions, FillInWhatIsOpen) {
   row["parallel"].erase("micro_batch");
   row["parallel"].erase("recompute");
   const auto choices = completions(file_of(Json::array({row})).rows[0]);
-  EXPECT_EQ(choices.size(), 4u * 3u);  // 16 / dp 2 = 8 samples a replica: 1, 2, 4, 8
+  EXPECT_EQ(choices.size(), 4u * 3u);  // 16 / dp 2 = 8 samples per replica: 1, 2, 4, 8
   EXPECT_EQ(choices.front().open, "micro batch, recompute");
   row["model"].erase("heads");
   EXPECT_TRUE(completions(file_of(Json::array({row})).rows[0]).empty());
 }
 
-// Whether a pipeline's gradients are scattered once a step or by every microbatch is never stated of ZeRO 2.
+// Sources with ZeRO 2 never state whether a pipeline's gradients are scattered once per step or per microbatch.
 TEST(Completions, TryBothReadingsOfZeroTwoWithAPipeline) {
   Json row = small_row();
   row["complete_for_e2e"] = false;
@@ -222,7 +222,7 @@ TEST(CatalogueChange, AppliesToTheEntryOnly) {
   EXPECT_EQ(job["cluster"]["device"]["gemm_efficiency"], 0.5);
   const std::string stack = job["training"]["stack"]["name"];
   EXPECT_TRUE(apply({CatalogueKind::kStacks, stack, "gradient_bytes", 2}, job));
-  EXPECT_EQ(job["training"]["stack"]["gradient_bytes"], 4) << "the row's own words win";
+  EXPECT_EQ(job["training"]["stack"]["gradient_bytes"], 4) << "the row's own value takes precedence";
 }
 
 }  // namespace
