@@ -317,7 +317,7 @@ Float8Linears float8_linears(const TrainingPlan& plan) {
   }
   if (!names.empty())
     result.others = fmt::format("{} ({}{})", fmt::join(names, ", "), fmt::join(sizes, ", "),
-                                plan.tp > 1 ? fmt::format(" a rank of tp {}", plan.tp) : "");
+                                plan.tp > 1 ? fmt::format(" per rank with tp {}", plan.tp) : "");
   return result;
 }
 

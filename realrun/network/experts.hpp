@@ -26,8 +26,8 @@ struct RouterSpec {
   std::size_t group_top_k = 0;
   bool bias = false;     ///< adds a bias to the scores
   bool partial = false;  ///< see Parameter: each tensor-parallel rank has a part of the experts' answers
-  /// Rows per expert and pass as a multiple of the fair share; later tokens beyond the limit are dropped, free rows
-  /// padded with zeros (GShard 2006.16668 §2.2). Absent: all tokens are accepted.
+  /// Rows per expert and pass as a multiple of the fair share; later tokens beyond the limit are dropped, unused
+  /// rows are padded with zeros (GShard 2006.16668 §2.2). Absent: all tokens are accepted.
   std::optional<double> capacity_factor;
   /// Assigns tokens in turn instead of by score, so that all experts get the same number: for tests of traffic.
   bool balanced = false;

@@ -146,8 +146,7 @@ TEST_F(RunFaults, ADiskThatFillsUpKeepsWhatWasWritten) {
   words.insert(words.end(), run.begin(), run.end());
   const CommandResult result = run_command(words);
   EXPECT_EQ(result.exit_code, kEnvironmentFailed) << result.standard_error;
-  EXPECT_NE(result.standard_error.find("cannot write " + file_.string()), std::string::npos)
-      << result.standard_error;
+  EXPECT_NE(result.standard_error.find("cannot write " + file_.string()), std::string::npos) << result.standard_error;
   const Json kept = Json::parse(contents_of(file_)).at("run");
   EXPECT_EQ(kept.at("complete"), false);
   EXPECT_GE(kept.at("steps").size(), 1U);

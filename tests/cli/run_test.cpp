@@ -472,7 +472,8 @@ TEST_F(Run, MistakesAreNamed) {
   EXPECT_NE(complaint({"--backend", "virtual-gpus", "--partition", "half"}, 2).find("green, streams"),
             std::string::npos);
   EXPECT_NE(complaint({"--backend", "nccl", "--one-gpu", "7"}, 2).find("7, but the job has"), std::string::npos);
-  EXPECT_NE(complaint({"--backend", "nccl", "--compute", "sleep"}, 2).find("sleep is not supported on GPUs"), std::string::npos);
+  EXPECT_NE(complaint({"--backend", "nccl", "--compute", "sleep"}, 2).find("sleep is not supported on GPUs"),
+            std::string::npos);
   const CommandResult huge = start_flopcast({"run", "--model", "gpt3-175b", "--cluster", "dgx-a100-80g", "--gbs", "8"});
   EXPECT_EQ(huge.exit_code, 2);
   EXPECT_NE(huge.standard_error.find("this machine has"), std::string::npos) << huge.standard_error;

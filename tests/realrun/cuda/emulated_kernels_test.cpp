@@ -324,7 +324,7 @@ TEST(GpuRanks, LinearsThatHaveNo8BitsAreCounted) {
   EXPECT_EQ(linears_of("", 1).others, "");
   EXPECT_EQ(linears_of(R"(, "gated_mlp": true)", 8).count, 1);
   EXPECT_EQ(linears_of("", 2).count, 2);  // 24 rows of qkv, 8 of the heads
-  EXPECT_EQ(linears_of("", 2).others, "qkv, output (rows of qkv 24, width of all heads 8 a rank of tp 2)");
+  EXPECT_EQ(linears_of("", 2).others, "qkv, output (rows of qkv 24, width of all heads 8 per rank with tp 2)");
   TrainingPlan short_one = prepare_run(fp8_run("")).plan;
   short_one.network.sequence = 12;
   EXPECT_EQ(float8_linears(short_one).count, 0);
