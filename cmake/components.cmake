@@ -1,12 +1,12 @@
-# What flopcast is built of, with versions and licences: for `flopcast --version --verbose` (components.cpp) and for the
-# bill of materials that packages hold (flopcast.cdx.json, CycloneDX 1.5). Both are made of what the configuration found, so
-# that the same machine makes the same bytes.
+# Lists the compiler and libraries of the build with versions and licences, for `flopcast --version --verbose`
+# (components.cpp) and for the bill of materials in the packages (flopcast.cdx.json, CycloneDX 1.5). Both contain only what
+# the configuration found, so that the same machine produces the same bytes.
 if(EMSCRIPTEN)
   return()
 endif()
 find_program(FLOPCAST_DPKG_QUERY dpkg-query)
 
-# The Debian package's version; empty where there is no Debian.
+# Sets `result` to the version of a Debian package; empty on other systems.
 function(flopcast_package_version package result)
   set(version "")
   if(FLOPCAST_DPKG_QUERY)
@@ -19,7 +19,7 @@ endfunction()
 set(flopcast_component_lines "")
 set(flopcast_component_json "")
 
-# flopcast_component(fmt MIT libfmt-dev 9.1.0): without a version that of the package, up to Debian's own part.
+# flopcast_component(fmt MIT libfmt-dev 9.1.0): without a version, uses that of the package without Debian's suffix.
 macro(flopcast_component name licence package)
   set(component_version "${ARGN}")
   flopcast_package_version(${package} component_package_version)
@@ -84,7 +84,7 @@ namespace flopcast {
 
 std::string_view built_of() {
   return R"(@CMAKE_CXX_COMPILER_ID@ @CMAKE_CXX_COMPILER_VERSION@, @CMAKE_BUILD_TYPE@, for @CMAKE_SYSTEM_NAME@ on @CMAKE_SYSTEM_PROCESSOR@
-built of
+built with
 @flopcast_component_lines@)";
 }
 

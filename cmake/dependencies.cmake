@@ -18,7 +18,7 @@ endif()
 
 set(FLOPCAST_MPI_FOUND no)
 if(NOT FLOPCAST_WITH_MPI STREQUAL OFF)
-  # The C bindings only: the C++ ones are deprecated and drag in a library of their own.
+  # Only the C bindings: the C++ bindings are deprecated and add another library.
   enable_language(C)
   find_package(MPI COMPONENTS C)
   if(MPI_C_FOUND)
@@ -28,7 +28,7 @@ if(NOT FLOPCAST_WITH_MPI STREQUAL OFF)
   endif()
 endif()
 
-# The command line reads YAML files of other programs with it; without it they are refused.
+# yaml-cpp reads other programs' YAML files on the command line; without it they are refused.
 set(FLOPCAST_YAML_FOUND no)
 if(NOT FLOPCAST_WITH_YAML STREQUAL OFF)
   find_path(FLOPCAST_YAML_INCLUDE_DIR yaml-cpp/yaml.h)
@@ -42,7 +42,7 @@ if(NOT FLOPCAST_WITH_YAML STREQUAL OFF)
   endif()
 endif()
 
-# Recipes of torchtitan are TOML; without it they are refused.
+# toml++ reads torchtitan's TOML recipes; without it they are refused.
 set(FLOPCAST_TOML_FOUND no)
 if(NOT FLOPCAST_WITH_TOML STREQUAL OFF)
   find_path(FLOPCAST_TOML_INCLUDE_DIR toml++/toml.h)
@@ -53,7 +53,7 @@ if(NOT FLOPCAST_WITH_TOML STREQUAL OFF)
   endif()
 endif()
 
-# Traces are read as they were packed; without it they must be unpacked first.
+# zlib reads compressed traces; without it they must be decompressed first.
 set(FLOPCAST_ZLIB_FOUND no)
 if(NOT FLOPCAST_WITH_ZLIB STREQUAL OFF)
   find_path(FLOPCAST_ZLIB_INCLUDE_DIR zlib.h)
@@ -66,11 +66,11 @@ if(NOT FLOPCAST_WITH_ZLIB STREQUAL OFF)
   endif()
 endif()
 
-# Exports of Nsight Systems are databases; without it they are refused.
+# SQLite reads exports of Nsight Systems, which are databases; without it they are refused.
 set(FLOPCAST_SQLITE_FOUND no)
 if(NOT FLOPCAST_WITH_SQLITE STREQUAL OFF)
   find_path(FLOPCAST_SQLITE_INCLUDE_DIR sqlite3.h)
-  find_library(FLOPCAST_SQLITE_LIBRARY NAMES libsqlite3.a sqlite3)  # the archive first, as above
+  find_library(FLOPCAST_SQLITE_LIBRARY NAMES libsqlite3.a sqlite3)  # archive first, as above
   if(FLOPCAST_SQLITE_INCLUDE_DIR AND FLOPCAST_SQLITE_LIBRARY)
     set(FLOPCAST_SQLITE_FOUND "yes, ${FLOPCAST_SQLITE_LIBRARY}")
   elseif(FLOPCAST_WITH_SQLITE STREQUAL ON)

@@ -1,7 +1,7 @@
 # flopcast_embed(target FUNCTION name HEADER header.hpp [FOLDER folder] FILES a.json models/*.json …)
-# Compiles the files' text into the target: writes a source that defines the function `name`, declared in HEADER, with an
-# EmbeddedFile for each, its path relative to FOLDER (the current folder). A changed file is embedded again by the next
-# build. Unlike sources, data may be named by a pattern: a new device is one file.
+# Compiles the text of the files into the target: writes a source that defines the function `name`, declared in HEADER, which
+# returns an EmbeddedFile for each file with its path relative to FOLDER (default: the current folder). The next build embeds
+# changed files again. Unlike sources, data files may be given by a pattern, so that adding a device means adding one file.
 function(flopcast_embed target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "FUNCTION;HEADER;FOLDER" "FILES")
   foreach(required FUNCTION HEADER FILES)
@@ -16,7 +16,7 @@ function(flopcast_embed target)
   foreach(pattern IN LISTS arg_FILES)
     file(GLOB of_pattern CONFIGURE_DEPENDS RELATIVE "${folder}" "${folder}/${pattern}")
     if(NOT of_pattern)
-      message(FATAL_ERROR "flopcast_embed: no file is ${folder}/${pattern}")
+      message(FATAL_ERROR "flopcast_embed: no file matches ${folder}/${pattern}")
     endif()
     list(APPEND found ${of_pattern})
   endforeach()
@@ -30,7 +30,7 @@ function(flopcast_embed target)
     WORKING_DIRECTORY "${folder}"
     COMMENT "Embedding files as ${arg_FUNCTION}()"
     VERBATIM)
-  # The rule belongs to this folder, the target may belong to another: a custom target ties them together.
+  # The rule belongs to this folder and the target may belong to another; a custom target connects them.
   add_custom_target(${arg_FUNCTION}_source DEPENDS "${source}")
   add_dependencies(${target} ${arg_FUNCTION}_source)
   target_sources(${target} PRIVATE "${source}")

@@ -1,10 +1,10 @@
 # Run by flopcast_embed with OUTPUT, FUNCTION, HEADER and FILES (separated by "|"), in the folder of the files.
 cmake_minimum_required(VERSION 3.25)
 
-# Compilers need not accept string literals longer than 65,536 characters: long texts become several neighbouring ones.
+# Compilers need not accept string literals of more than 65,536 characters, so long texts become several adjacent literals.
 set(longest_literal 16000)
 
-# Sets `result` to the text as neighbouring raw string literals, each ending with a whole line where it can.
+# Sets `result` to the text as adjacent raw string literals, split at line ends.
 function(to_literals text result)
   set(literals "")
   string(LENGTH "${text}" remaining)
@@ -29,7 +29,7 @@ foreach(file IN LISTS files)
   file(READ "${file}" text)
   string(FIND "${text}" ")flopcast\"" terminator)
   if(NOT terminator EQUAL -1)
-    message(FATAL_ERROR "${file} holds the end mark of the string literals that carry it")
+    message(FATAL_ERROR "${file} contains )flopcast\", the delimiter of the string literals that embed it")
   endif()
   to_literals("${text}" literals)
   string(APPEND entries "    {\"${file}\",\n     ${literals}},\n")

@@ -1,5 +1,5 @@
-# The browser build uses the host's header-only libraries. Emscripten must not see the rest of /usr/include, so a
-# folder of links holds just these.
+# The browser build uses the host's header-only libraries. Emscripten must not see the rest of /usr/include, so a folder of
+# links contains only these libraries.
 set(header_links "${PROJECT_BINARY_DIR}/host-headers")
 file(MAKE_DIRECTORY "${header_links}")
 foreach(header fmt/core.h nlohmann/json.hpp boost/version.hpp)

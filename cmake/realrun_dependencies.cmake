@@ -1,7 +1,7 @@
-# Libraries that runs and measurements use, and forecasts do not.
+# Libraries that real runs and measurements use; forecasts do not need them.
 set(FLOPCAST_CUDA_FOUND no)
 if(NOT FLOPCAST_WITH_CUDA STREQUAL OFF)
-  # A100, H100 and H200, and code that drivers translate for what is newer.
+  # A100, H100 and H200, and PTX code that drivers compile for newer GPUs.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
     set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "GPUs to compile for")
   endif()
@@ -25,7 +25,7 @@ if(NOT FLOPCAST_WITH_CUDA STREQUAL OFF)
   endif()
 endif()
 
-# NCCL is loaded at run time; its header only lets a test compare (tests/gpu).
+# NCCL is loaded at run time; its header is only used by a test that compares declarations with it (tests/gpu).
 set(FLOPCAST_NCCL_FOUND no)
 if(NOT FLOPCAST_WITH_NCCL STREQUAL OFF)
   find_path(FLOPCAST_NCCL_INCLUDE_DIR nccl.h HINTS ENV NCCL_ROOT ENV NCCL_HOME ${CUDAToolkit_INCLUDE_DIRS}
@@ -37,7 +37,7 @@ if(NOT FLOPCAST_WITH_NCCL STREQUAL OFF)
   endif()
 endif()
 
-# The CPU ranks multiply matrices with it; without it with Eigen.
+# CPU ranks multiply matrices with OpenBLAS; without it, with Eigen.
 set(FLOPCAST_OPENBLAS_FOUND no)
 if(NOT FLOPCAST_WITH_OPENBLAS STREQUAL OFF)
   find_path(FLOPCAST_OPENBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas x86_64-linux-gnu/openblas-pthread

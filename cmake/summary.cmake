@@ -1,4 +1,4 @@
-# The end of the configuration: what is built, and which libraries were found where.
+# Prints a summary at the end of the configuration: what is built, and where each library was found.
 message(STATUS "")
 message(STATUS "flopcast ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}")
 if(EMSCRIPTEN)

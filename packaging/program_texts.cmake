@@ -1,4 +1,4 @@
-# Run with PROGRAM and FOLDER: writes the manual page and the completions that the program tells of itself.
+# Run with PROGRAM and FOLDER: writes the manual page and the completions from the program's own output.
 cmake_minimum_required(VERSION 3.25)
 
 function(ask result)
@@ -6,7 +6,7 @@ function(ask result)
   set(${result} "${text}" PARENT_SCOPE)
 endfunction()
 
-# Text as it stands, for roff: backslashes, minus signs, and dots and quotes that begin a line.
+# Sets `result` to the text as preformatted roff: escapes backslashes, minus signs, and dots and quotes at line starts.
 function(preformatted text result)
   string(REPLACE "\\" "\\\\" text "${text}")
   string(REPLACE "-" "\\-" text "${text}")
