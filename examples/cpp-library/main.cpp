@@ -1,4 +1,4 @@
-// How a scheduler in C++ asks for a forecast, changes a law, and learns what is wrong with a job.
+// A C++ program forecasts a job, replaces a cost function, and reads the error for an invalid job.
 #include <flopcast/flopcast.hpp>
 
 #include <iostream>

@@ -1,5 +1,5 @@
 #!/bin/bash
-# GPT-3 175B on 128 GPUs. The script is written to be edited: one node is a placeholder.
+# GPT-3 175B on 128 GPUs. Edit before use: one node is a placeholder.
 set -euo pipefail
 
 GPUS_PER_NODE=8

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Fit to your runs
-# Measured steps of one cluster tell how much slower than ours its operators and its network are. Two factors, as laws of
-# one's own, fitted by scipy's least squares on the logarithm of the step time.
+# Measured steps show how much slower the operators and the network of your cluster are than forecast. This notebook fits one
+# factor for each with scipy's least squares on the logarithm of the step time, using custom cost functions.
 
 # %%
 import math
@@ -22,8 +22,8 @@ def forecast(layout, operators, network):
 
 
 # %% [markdown]
-# Your runs go here: layouts with measured seconds. These four are made up, from a cluster whose operators take 1.15 times
-# and whose messages 1.6 times as long as forecast, so that the fit can be checked.
+# Put your runs here: layouts with measured seconds. These four are synthetic, from a cluster whose operators take 1.15 times
+# and whose messages take 1.6 times as long as forecast, so that the fit can be checked.
 
 # %%
 layouts = [{"tp": 8, "pp": 2}, {"tp": 2, "pp": 4}, {"tp": 1, "pp": 1, "zero": 3}, {"tp": 4, "pp": 1}]
@@ -38,7 +38,7 @@ print(f"operators x {operators:.3f}, network x {network:.3f}")
 assert abs(operators - 1.15) < 0.01 and abs(network - 1.6) < 0.05
 
 # %% [markdown]
-# What the cluster will do with a layout that was never run:
+# Forecast a layout that was never run on this cluster:
 
 # %%
 print(f"{forecast({'tp': 4, 'pp': 4}, operators, network):.3f} s a step")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # An optimizer over layouts
-# `flopcast.plan` searches with bounds; your own objective needs your own search. Here scipy's differential evolution asks
-# for 100,000 prices, one at a time, and is told that a GPU with less than a twentieth of its memory free is no use.
+# `flopcast.plan` searches with bounds; a custom objective needs a custom search. Here scipy's differential evolution prices
+# 100,000 layouts one at a time and is penalised if less than a twentieth of a GPU's memory is free.
 
 # %%
 import time
@@ -37,7 +37,7 @@ while asked < 100_000:
 print(f"{asked} prices in {time.time() - start:.1f} s")
 
 # %% [markdown]
-# The same question as one vectorised call: every layout of the space, priced, and the best by the same objective.
+# The same question as one vectorised call: price every layout of the space and take the best by the same objective.
 
 # %%
 space = flopcast.layouts(job)

@@ -1,6 +1,6 @@
 # %% [markdown]
-# # A schedule of one's own
-# A function gives the order of every rank; flopcast checks, times and draws it, and forecasts a job with it.
+# # A custom schedule
+# A function returns the order of actions of every rank; flopcast checks, times and draws it, and forecasts a job with it.
 
 # %%
 import flopcast
@@ -19,7 +19,7 @@ assert own.check()
 own
 
 # %% [markdown]
-# In any unit of time: with a forward pass of 1 and a backward pass of 2.
+# Simulate it in arbitrary time units, with a forward pass of 1 and a backward pass of 2.
 
 # %%
 ours = own.simulate(forward=1, backward=2)
@@ -28,7 +28,7 @@ print(ours.makespan, known.makespan)
 print([rank.peak_in_flight for rank in ours.ranks], [rank.peak_in_flight for rank in known.ranks])
 
 # %% [markdown]
-# One that cannot be executed says where.
+# A schedule that cannot run is rejected with the place of the error.
 
 # %%
 wrong = flopcast.schedule([["0F0", "0B0"], ["1B0", "1F0"]]).check()
@@ -36,7 +36,7 @@ assert not wrong
 print(wrong.reason)
 
 # %% [markdown]
-# And in a job: the step time and the memory of the fullest rank beside those of 1F1B.
+# Use it in a job, and compare the step time and the memory of the fullest rank with those of 1F1B.
 
 # %%
 job = {"model": "gpt3-13b", "cluster": {"name": "dgx-a100-80g", "nodes": 4},

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Figures for a paper
-# A timeline as the pipeline papers draw it, and a sweep as a table for LaTeX. Both are text: SVG and TeX, the same bytes for
-# the same job.
+# A timeline in the style of the pipeline papers, and a sweep as a LaTeX table. Both are text files, SVG and TeX, with the same
+# bytes for the same job.
 
 # %%
 import flopcast
@@ -12,7 +12,7 @@ with open("schedules.svg", "w", encoding="utf-8") as file:
 schedules
 
 # %% [markdown]
-# The bubble over the number of microbatches, from the columns of a sweep.
+# The bubble as a function of the number of microbatches, from the columns of a sweep.
 
 # %%
 job = {"model": "gpt3-13b", "cluster": {"name": "dgx-a100-80g", "nodes": 8},
@@ -23,7 +23,7 @@ assert list(table["bubble"]) == sorted(table["bubble"], reverse=True)
 table
 
 # %% [markdown]
-# The step's own table, ready for `\input`.
+# The table of the step, ready for `\input`.
 
 # %%
 print(flopcast.simulate(job).tables("latex"))

@@ -1,6 +1,6 @@
 # %% [markdown]
 # # Plan a cluster
-# How many GPUs does a 70 B model need to see 2 T tokens within 45 days, how are they laid out, and what does it cost?
+# How many GPUs does a 70B model need to train on 2T tokens within 45 days, with which layout, and what does it cost?
 
 # %%
 import flopcast
@@ -10,7 +10,7 @@ plan = flopcast.plan(**question, deadline="45d", top=5)
 plan.table()
 
 # %% [markdown]
-# The best layout, as keys of a job, and its forecast. `plan.best.result` holds everything that `flopcast simulate` prints.
+# The best layout as keys of a job, and its forecast. `plan.best.result` holds everything that `flopcast simulate` prints.
 
 # %%
 best = plan.best
@@ -18,7 +18,7 @@ print({name: value for name, value in best.layout.to_dict().items() if value is 
 print(f"{best.result.iteration.time_s:.3g} s a step, {best.result.training.days:.1f} days")
 
 # %% [markdown]
-# Does it fit, and where does the memory go?
+# Does it fit, and what uses the memory?
 
 # %%
 step = flopcast.simulate(best.result.job.to_dict())
@@ -26,7 +26,7 @@ assert step.fits
 step
 
 # %% [markdown]
-# Why is another layout slower? The difference, term by term; the terms sum to it.
+# Why is another layout slower? The difference by term; the terms add up to the total.
 
 # %%
 other = flopcast.simulate(**{**question, "cluster": f"{best.result.job.cluster.nodes}xdgx-h100"}, tp=8, pp=4)
