@@ -68,19 +68,16 @@ std::string units(Ticks ticks) {
 std::string page_header() {
   return fmt::format(
       "# Gallery of schedules\n\nEvery schedule of `flopcast schedule list` with {} pipeline ranks and {} "
-      "microbatches; "
-      "a rank takes 1 for its share of a microbatch's forward pass and 2 for the backward pass, transfers take no "
-      "time. "
-      "Time runs to the right, forwards are blue, backwards orange, later chunks of a rank lighter. Any of them for "
-      "other "
-      "numbers: `flopcast timeline --schedule NAME --pp 4 --microbatches 8 --svg NAME.svg`; side by side: "
+      "microbatches. The "
+      "forward pass of a microbatch takes 1 on a rank, the backward pass 2, transfers take no time. Time runs to the "
+      "right; forward passes are blue, backward passes orange, later chunks of a rank lighter. For other numbers: "
+      "`flopcast timeline --schedule NAME --pp 4 --microbatches 8 --svg NAME.svg`; side by side: "
       "`flopcast schedule compare --pp 4 --microbatches 8`.\n\n"
-      "Bubble fraction: idle share of all ranks. Activations: of the rank that holds most, in microbatches.\n\n"
-      "Pictures and figures are made by the program: the tests compare them, and `FLOPCAST_BLESS=1` rewrites them.\n\n"
-      "Other pictures: a [report](images/report.png) (`--html`), the [page](browser.md) without a server, forecast "
-      "above "
+      "Bubble fraction: idle share of all ranks. Activations: on the rank that holds most, in microbatches.\n\n"
+      "The program generates pictures and figures: the tests compare them, and `FLOPCAST_BLESS=1` rewrites them.\n\n"
+      "Other pictures: a [report](images/report.png) (`--html`), the [browser page](browser.md), a forecast above the "
       "[real run](../examples/real-run/1f1b.svg) with its [losses](../examples/real-run/loss.svg), forecasts against "
-      "[measurements](images/validation.svg), and whole jobs in the [examples](../examples/README.md).\n",
+      "[measurements](images/validation.svg), and complete jobs in the [examples](../examples/README.md).\n",
       kRanks, kMicrobatches);
 }
 
