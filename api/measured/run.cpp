@@ -418,7 +418,8 @@ class Run final : public Question {
     std::vector<std::string> words = needs_mpirun ? mpirun_words(ranks) : std::vector<std::string>();
     words.insert(words.end(), {program_beside("flopcast-run"), job_file, "--output", output});
     const auto add = [&](const char* flag, const std::string& value) { words.insert(words.end(), {flag, value}); };
-    constexpr int kCalibrationSteps = 6;  // before and after the run, two of them to warm up
+    constexpr int kCalibrationSteps =
+        4 + static_cast<int>(kCalibrationWarmup);  // before and after the run, two of them to warm up
     add("--steps", fmt::format("{}", counts.steps));
     add("--warmup", fmt::format("{}", counts.warmup));
     add("--calibration-steps", fmt::format("{}", calibrates ? kCalibrationSteps : 0));

@@ -523,7 +523,7 @@ StepTimes median_times(const std::vector<Timeline>& steps, const Program& progra
 std::vector<Timeline> warmed_up(const std::vector<Timeline>& calibration) {
   constexpr std::size_t kWarmup = 2;
   if (calibration.empty()) return {};
-  const auto skipped = static_cast<std::ptrdiff_t>(std::min(kWarmup, calibration.size() - 1));
+  const auto skipped = static_cast<std::ptrdiff_t>(std::min(kCalibrationWarmup, calibration.size() - 1));
   return {calibration.begin() + skipped, calibration.end()};
 }
 

@@ -27,6 +27,9 @@
 
 namespace flopcast {
 
+/// The first steps of each calibration warm up and are dropped.
+inline constexpr std::size_t kCalibrationWarmup = 2;
+
 /// State of a device at one moment, as far as an overlay distinguishes it.
 enum class TracedState { kCompute, kCommunication, kBoth, kIdle };
 

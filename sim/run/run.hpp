@@ -190,7 +190,7 @@ struct RunOutcome {
 ///
 /// Random numbers: std::mt19937_64, seeded by splitmix64 of (seed, run); exponential times -ln(u)·mean with 53-bit u
 /// and flopcast's logarithm, so that a seed gives the same run on every machine.
-/// Left out: failures in bursts (Weibull times; 0.3 % of the time according to the study in our notes), varying
+/// Left out: failures in bursts (Weibull times; they change the lost time by 0.3 % of the run), varying
 /// detection times, checkpoints that fail, corruption that is never found.
 RunOutcome simulate_run(const RunCase& run, int seed, int number, std::vector<RunSpan>* life = nullptr);
 

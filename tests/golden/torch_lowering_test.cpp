@@ -184,8 +184,8 @@ TEST(PyTorchDefect, DeferredReceivesLeaveTheOrderOfTheSends) {
   const auto mismatch = find_transfer_mismatch(program);
   ASSERT_TRUE(mismatch.has_value());
   EXPECT_EQ(render_fault(*mismatch),
-            "rank 0, step 3 (0SEND_F1): ranks 0 and 1 list their transfers in different orders: next is 0SEND_F1 here, "
-            "2SEND_F0 on rank 1 at step 3");
+            "rank 0, step 3 (0SEND_F1): ranks 0 and 1 list their transfers in different orders: next is 0SEND_F1 here "
+            "but 2SEND_F0 on rank 1 at step 3");
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ TEST(HuggingFace, Llama3) {
     "dropout": false, "tied_embeddings": false, "sequence_length": 8192}})"));
   EXPECT_EQ(imported.places.at("model.kv_heads"), "config.json:/num_key_value_heads");
   EXPECT_TRUE(imported.warnings.empty());
-  EXPECT_TRUE(mentions(imported.notes, "the sequence length 8192 is config.json:/max_position_embeddings"));
+  EXPECT_TRUE(mentions(imported.notes, "the sequence length 8192 comes from config.json:/max_position_embeddings"));
   EXPECT_TRUE(mentions(imported.notes,
                        "no effect on the forecast: hidden_act, rms_norm_eps, rope_scaling, rope_theta, torch_dtype"));
 }

@@ -256,7 +256,7 @@ TEST(LlamaFactory, PackingIsTold) {
 
 TEST(LlamaFactory, AModelThatIsNotHereIsLookedUpInTheCatalogue) {
   EXPECT_EQ(llama_factory(R"({"model_name_or_path": "Qwen/Qwen3-8B"})").job["model"], "qwen3-8b");
-  EXPECT_TRUE(mentions(llama_factory(R"({"model_name_or_path": "org/novel"})").warnings, "give --model NAME"));
+  EXPECT_TRUE(mentions(llama_factory(R"({"model_name_or_path": "org/novel"})").warnings, "give --model with a name from the catalogue"));
 }
 
 TEST(LlamaFactory, NamesOfTheHub) {
@@ -434,7 +434,7 @@ TEST(Recipes, TorchtuneShardsOverAllGpusUnlessToldSo) {
     return import_text(tune.dump(2), "t.yaml");
   };
   EXPECT_EQ(of(json::object()).job["layout"]["data_parallel"], "fsdp");
-  EXPECT_TRUE(mentions(of(json::object()).notes, "t.yaml: layout.data_parallel is fsdp, torchtune's"));
+  EXPECT_TRUE(mentions(of(json::object()).notes, "t.yaml: layout.data_parallel is fsdp, the default of torchtune"));
   EXPECT_EQ(of({{"data_parallel_shard_dim", -1}}).job["layout"]["data_parallel"], "fsdp");
   EXPECT_FALSE(mentions(of({{"data_parallel_shard_dim", -1}}).notes, "data_parallel is"));
   EXPECT_EQ(of({{"data_parallel_shard_dim", 4}, {"data_parallel_replicate_dim", 2}}).job["layout"]["shards"], 4);

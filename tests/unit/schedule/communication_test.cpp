@@ -173,8 +173,8 @@ INSTANTIATE_TEST_SUITE_P(
         // Sharding and gradients.
         Case{"0F0,0UNSHARD,0B0\n", "rank 0, step 0 (0F0): 0F0 runs while stage 0 is not unsharded"},
         Case{"0UNSHARD,0F0,0RESHARD,0B0\n", "rank 0, step 3 (0B0): 0B0 runs while stage 0 is not unsharded"},
-        Case{"0UNSHARD,0UNSHARD,0F0,0B0\n", "rank 0, step 1 (0UNSHARD): stage 0 is unsharded already"},
-        Case{"0RESHARD,0UNSHARD,0F0,0B0\n", "rank 0, step 0 (0RESHARD): stage 0 is sharded already"},
+        Case{"0UNSHARD,0UNSHARD,0F0,0B0\n", "rank 0, step 1 (0UNSHARD): stage 0 is already unsharded"},
+        Case{"0RESHARD,0UNSHARD,0F0,0B0\n", "rank 0, step 0 (0RESHARD): stage 0 is already sharded"},
         Case{"0UNSHARD,0F0,0B0,3RESHARD\n", "rank 0, step 3 (3RESHARD): the program has 1 stages"},
         Case{"0F0,0F1,0B0,0REDUCE_GRAD,0B1\n",
              "rank 0, step 3 (0REDUCE_GRAD): 1 microbatch has yet to contribute to the gradients of stage 0"},
@@ -214,8 +214,8 @@ TEST(TransferOrder, DiffersWhereARankSendsWhileItsPeerSends) {
   const auto mismatch = find_transfer_mismatch(program);
   ASSERT_TRUE(mismatch.has_value());
   EXPECT_EQ(render_fault(*mismatch),
-            "rank 0, step 3 (0SEND_F1): ranks 0 and 1 list their transfers in different orders: next is 0SEND_F1 here, "
-            "1SEND_B0 on rank 1 at step 3");
+            "rank 0, step 3 (0SEND_F1): ranks 0 and 1 list their transfers in different orders: next is 0SEND_F1 here "
+            "but 1SEND_B0 on rank 1 at step 3");
 }
 
 TEST(ChainHint, IsGivenOnlyWhereTwoChainsFit) {
