@@ -28,17 +28,17 @@ const char* library_version() {
 
 namespace {
 
-// The rows of a law as the CSV that schedules are read from.
+// Rows of a user-defined schedule as CSV, the format of schedule files.
 std::string csv_of(const std::vector<std::vector<std::string>>& rows) {
   std::string text;
   for (const std::vector<std::string>& cells : rows) text += fmt::format("{}\n", fmt::join(cells, ","));
   return text;
 }
 
-// A time that a law gives. Throws ConfigError where it is none.
+// Time returned by a user-defined function. Throws ConfigError if it is not a valid time.
 Seconds time_by_law(const char* law, std::string_view what, double seconds) {
   if (seconds >= 0.0 && std::isfinite(seconds)) return Seconds(seconds);
-  throw ConfigError({law, fmt::format("gave {} s for {}", seconds, what), "", "seconds, 0 or more"});
+  throw ConfigError({law, fmt::format("returned {} s for {}", seconds, what), "", "return seconds, 0 or more"});
 }
 
 void apply_cost_laws(const OwnLaws& laws, Job& job) {
@@ -48,7 +48,7 @@ void apply_cost_laws(const OwnLaws& laws, Job& job) {
     costs->operator_time = [law = laws.operator_time](std::string_view op, std::string_view pass, Seconds ours) {
       return time_by_law("operator_time", op, law(std::string(op), std::string(pass), ours.value()));
     };
-    job.assumptions.emplace_back("operators take the times of a function of the caller");
+    job.assumptions.emplace_back("operator times come from a user-defined function");
   }
   if (laws.network_time) {
     costs->network_time = [law = laws.network_time](std::string_view kind, Bytes bytes, const GroupPlacement& group,
@@ -56,7 +56,7 @@ void apply_cost_laws(const OwnLaws& laws, Job& job) {
       return time_by_law("network_time", kind,
                          law(std::string(kind), bytes.value(), group.ranks, group.nodes, ours.value()));
     };
-    job.assumptions.emplace_back("messages and collectives take the times of a function of the caller");
+    job.assumptions.emplace_back("times of messages and collectives come from a user-defined function");
   }
   job.laws = std::move(costs);
 }
@@ -69,8 +69,8 @@ void apply_schedule_law(const OwnLaws& laws, Job& job) {
   job.layout.schedule = std::string("file:") + kOwnSchedule;
   job.layout.schedule_csv = csv_of(rows);
   if (job.layout.schedule_csv.empty()) {
-    throw ConfigError({"layout.schedule", "the schedule's function gave no rows", kOwnSchedule,
-                       "a list of cells for each pipeline rank, such as [[\"0F0\", \"0B0\"]]"});
+    throw ConfigError({"layout.schedule", "the schedule function returned no rows", kOwnSchedule,
+                       "return a list of cells for each pipeline rank, such as [[\"0F0\", \"0B0\"]]"});
   }
   job.layout.vpp.reset();
 }
@@ -79,7 +79,7 @@ void apply_schedule_law(const OwnLaws& laws, Job& job) {
 
 struct SimulatedStep::Parts {
   Forecast forecast;
-  std::optional<RunLife> life;  ///< of a job with failures
+  std::optional<RunLife> life;  ///< for a job with failures
 };
 
 SimulatedStep::SimulatedStep(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}

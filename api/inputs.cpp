@@ -53,7 +53,7 @@ std::vector<std::string> flags_of(const std::vector<std::pair<std::string, std::
   for (const auto& [name, text] : keys) {
     const JobKey* key = job_key_of(name);
     flags.push_back("--" + (key != nullptr ? key->field : with_dashes(name)));
-    // A flag of a command that takes no value is given or left out.
+    // A flag without a value is present or absent.
     if (key == nullptr && text == "true") continue;
     if (key != nullptr && key->kind == FieldKind::kBoolean) {
       flags.back() += "=" + text;
@@ -72,7 +72,7 @@ LoadedJob load_input(const JobInput& input) {
   std::vector<FlagValue> flags;
   for (const auto& [name, text] : input.keys) {
     const JobKey* key = job_key_of(name);
-    // Complains as the command line does, with what may have been meant.
+    // Throws like the command line, with suggestions.
     if (key == nullptr) key = &key_named(name, name);
     std::erase_if(flags, [key](const FlagValue& flag) { return flag.key == key; });
     flags.push_back({key, name, key->field == "layout.schedule" ? typed_schedules(text) : text});

@@ -9,14 +9,14 @@
 
 namespace flopcast {
 
-/// "max-gpus" of "max_gpus".
+/// "max_gpus" becomes "max-gpus".
 std::string with_dashes(std::string name);
 
-/// The key of a job that a name means: its path, a flag with underscores for dashes, or the last word of its path where
-/// one section alone has it. Null: none.
+/// The job key that a name means: its path, a flag with underscores for dashes, or the last word of its path if only
+/// one section has it. Null if there is none.
 const JobKey* job_key_of(const std::string& name);
 
-/// As the command line loads a job. Throws ConfigError, also for a key that no job has.
+/// Loads a job like the command line. Throws ConfigError, also for an unknown key.
 LoadedJob load_input(const JobInput& input);
 Job read_input_job(const JobInput& input);
 

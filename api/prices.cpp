@@ -23,13 +23,13 @@
 
 namespace flopcast {
 
-// LayoutPricer::State holds its types, which therefore have linkage.
+// Members of LayoutPricer::State, whose types must therefore have linkage.
 namespace layout_prices {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-// The columns of a layout, in the order of RowValues. Rows are priced in it: those of one size of microbatch, which
-// share programs and blocks, lie together.
+// Columns of a layout, in the order of RowValues. Rows are sorted by it and priced in that order, so that rows with the
+// same micro-batch size, which share programs and blocks, are adjacent.
 enum Column : std::size_t {
   kNodes,
   kMicroBatch,
@@ -61,11 +61,11 @@ const std::array<std::string, kColumns>& column_names() {
   return names;
 }
 
-// Below zero: as the job has it.
+// Negative: the job's value.
 constexpr int kAsGiven = -1;
-// Of a job whose dp follows the other axes.
+// dp of a job in which it follows from the other axes.
 constexpr int kLeftOver = 0;
-// Of a job that leaves the shards of hsdp to the axes.
+// Shards of a job whose hsdp shards follow from the axes.
 constexpr int kShardsOfAxes = 0;
 using RowValues = std::array<int, kColumns>;
 
@@ -79,10 +79,10 @@ std::size_t column_of(const std::string& name) {
   const auto& names = column_names();
   const auto place = std::find(names.begin(), names.end(), name);
   if (place != names.end()) return static_cast<std::size_t>(place - names.begin());
-  throw ConfigError({name, "is no column of layouts", "", choices_help(name, {names.begin(), names.end()})});
+  throw ConfigError({name, "is not a column of layouts", "", choices_help(name, {names.begin(), names.end()})});
 }
 
-// The least and the most that a column holds.
+// Checks the value against the range of the column.
 void require_range(std::size_t column, int value) {
   constexpr int kMost = 100'000'000;
   constexpr int kMostZero = 3;
@@ -97,7 +97,7 @@ void require_range(std::size_t column, int value) {
                      fmt::format("expected a whole number from {} to {}", least, most)});
 }
 
-// Why a layout has no price: the rule it breaks.
+// Reason why a layout has no price: the rule that it breaks.
 struct PriceRefusal {
   std::string text;
 };
@@ -108,14 +108,14 @@ struct RowPrice {
   bool fits = false;
 };
 
-// A thread's prices of one job's layouts. What a layout shares with others is kept: the programs of schedules.
+// Prices of one job's layouts on one thread. Keeps the programs of schedules, which layouts share.
 class PriceMaker {
  public:
   explicit PriceMaker(const Job& job, const std::vector<std::string>& schedules)
       : base_(job), job_(job), schedules_(schedules) {
     if (job.profile) {
-      throw ConfigError(
-          {"model", "is a layer profile, and layouts are priced of transformers", "", "simulate one layout at a time"});
+      throw ConfigError({"model", "is a layer profile, but only layouts of transformers can be priced", "",
+                         "simulate one layout at a time"});
     }
   }
 
@@ -137,7 +137,7 @@ class PriceMaker {
              std::tie(other.pipeline_ranks, other.chunks, other.microbatches, other.kind, other.schedule);
     }
   };
-  // A layout's step up to its prices, or why there is none.
+  // A layout's step up to its prices, or the reason why there is none.
   struct Shape {
     std::optional<PreparedStep> step;
     std::optional<ScheduleShape> outline;  // for bounds
@@ -171,20 +171,20 @@ class PriceMaker {
     Layout& layout = job_.layout;
     const std::int64_t model_ranks = std::int64_t{layout.tp} * layout.pp * layout.cp;
     const int devices = job_.cluster.devices();
-    if (devices % model_ranks != 0) throw PriceRefusal{"tp pp cp does not divide the devices"};
+    if (devices % model_ranks != 0) throw PriceRefusal{"tp cp pp do not divide the devices"};
     layout.dp = static_cast<int>(devices / model_ranks);
     if (base_.layout.dp != kLeftOver && layout.dp != base_.layout.dp)
-      throw PriceRefusal{"dp is another than the job's"};
+      throw PriceRefusal{"tp cp pp leave a different dp than requested"};
     if (layout.shards == kShardsOfAxes) settle_layout(job_, {.dp = true, .global_batch_size = true});
     const std::int64_t slice = std::int64_t{layout.dp} * layout.micro_batch_size;
     if (layout.global_batch_size % slice != 0)
-      throw PriceRefusal{"dp micro_batch_size does not divide global_batch_size"};
+      throw PriceRefusal{"dp · micro_batch_size does not divide global_batch_size"};
     if (const LayoutRule* rule = first_broken(job_)) throw PriceRefusal{std::string(rule->sentence)};
     if (std::int64_t{layout.pp} * layout.vpp.value_or(1) > job_.model.layers)
       throw PriceRefusal{"more stages than layers"};
   }
 
-  // Bounds need of a program only what one of fewer microbatches has too; as many as ScheduleShapes reads.
+  // Bounds need only properties of a program that one with fewer microbatches shares; the count matches ScheduleShapes.
   static int few_microbatches(const Layout& layout) {
     const int all = layout.microbatches();
     return all < 3 * layout.pp || all < 4 ? all : std::max(2, 2 * layout.pp + all % layout.pp);
@@ -193,12 +193,13 @@ class PriceMaker {
   static PreparedStep prepared_with(Job job, int microbatches) {
     job.layout.global_batch_size = microbatches * job.layout.dp * job.layout.micro_batch_size;
     return prepare_as_it_repeats(std::move(job), [](const std::string& path) -> std::string {
-      throw ConfigError({"layout.schedule", path + " is a file, which prices do not read", "", "simulate it"});
+      throw ConfigError(
+          {"layout.schedule", path + " is a file, which pricing does not support", "", "use simulate instead"});
     });
   }
 
-  // Whether a step of fewer microbatches stands for the layout's: not where updates count them, nor where a program of
-  // all of them would be refused.
+  // True if a step with fewer microbatches represents the layout's. False if updates depend on their number, or if the
+  // schedule would refuse all of them.
   bool stands_for_all(const PreparedStep& step) const {
     if (step.schedule == nullptr || step.program.asynchronous) return false;
     ScheduleRequest request = step.request;
@@ -223,7 +224,7 @@ class PriceMaker {
         try {
           shape.step = prepared_with(job_, few);
         } catch (const ConfigError&) {
-          shape.step.reset();  // a number of microbatches that the layout does not have is refused
+          shape.step.reset();  // the schedule refuses this smaller number of microbatches
         }
         if (shape.step && !stands_for_all(*shape.step)) shape.step.reset();
       }
@@ -238,7 +239,7 @@ class PriceMaker {
   Shape& prepared(PriceKind kind) {
     Shape& shape = shape_of_layout(kind);
     if (!shape.step) throw PriceRefusal{shape.refusal};
-    // What the schedule has settled stays; all else is this row's.
+    // Choices made by the schedule stay; everything else comes from this row.
     Layout& settled = shape.step->job.layout;
     std::string schedule = std::move(settled.schedule);
     const std::optional<int> vpp = settled.vpp;
@@ -292,12 +293,12 @@ class PriceMaker {
   Job job_;
   const std::vector<std::string>& schedules_;
   std::map<ShapeKey, Shape> shapes_;
-  std::optional<SharedPrices> shared_prices_{std::in_place};  // of the layouts on so many nodes
+  std::optional<SharedPrices> shared_prices_{std::in_place};  // shared by layouts on the same number of nodes
   std::size_t actions_ = 0;
   PlayBuffers buffers_;
 };
 
-// The rows of columns, checked.
+// Rows of the columns, checked.
 class Rows {
  public:
   explicit Rows(const LayoutColumns& layouts) : layouts_(layouts) {
@@ -306,7 +307,7 @@ class Rows {
       const std::size_t column = column_of(name);
       if (values.size() != layouts.rows && values.size() != 1) {
         throw ConfigError({name, fmt::format("has {} values for {} layouts", values.size(), layouts.rows), "",
-                           "one value a layout, or one for all"});
+                           "give one value per layout, or one for all"});
       }
       for (const std::int32_t value : values) require_range(column, value);
       columns_[column] = &values;
@@ -314,8 +315,9 @@ class Rows {
     if (columns_[kSchedule] == nullptr) return;
     for (const std::int32_t value : *columns_[kSchedule]) {
       if (static_cast<std::size_t>(value) < layouts.schedules.size()) continue;
-      throw ConfigError({"schedule", fmt::format("{} is no index of {} schedules", value, layouts.schedules.size()), "",
-                         "an index of the list of schedules"});
+      throw ConfigError({"schedule",
+                         fmt::format("{} is not an index into {} schedules", value, layouts.schedules.size()), "",
+                         "give an index into the list of schedules"});
     }
   }
 
@@ -332,8 +334,8 @@ class Rows {
   std::array<const std::vector<std::int32_t>*, kColumns> columns_{};
 };
 
-// A job whose layout is open: what it says of an axis is every row's that does not say it itself, else one rank, one
-// sequence a microbatch, no sharding and no recomputation.
+// A job whose layout is open. A value that it gives for an axis applies to all rows without that column; the defaults
+// are one rank, one sequence per microbatch, no sharding and no recomputation.
 Job job_to_price(const JobInput& input) {
   const LoadedJob loaded = load_input(input);
   require_named_cluster(loaded);
@@ -347,7 +349,7 @@ Job job_to_price(const JobInput& input) {
     job.layout[axis] = 1;
     fix(space[axis], job.layout[axis]);
   }
-  // Of dp nothing is chosen: what a job fixes, rows have to meet.
+  // dp is never chosen: rows must match a dp that the job fixes.
   if (space.dp.empty()) job.layout.dp = kLeftOver;
   fix(space.micro_batch_size, job.layout.micro_batch_size);
   fix(space.zero, job.layout.zero);
@@ -357,7 +359,7 @@ Job job_to_price(const JobInput& input) {
   const nlohmann::json& layout = loaded.root["layout"];
   if (layout.contains("schedule")) job.layout.schedule = space.schedules.front().text;
   if (job.layout.data_parallel == DataParallel::kHsdp && !layout.contains("shards")) job.layout.shards = kShardsOfAxes;
-  // The planner tries splits; a row has the job's.
+  // The planner tries splits; a row uses the job's.
   const auto split = layout.find("stage_layers");
   if (split != layout.end() && split->is_string())
     job.layout.stage_split = parse<StageSplit>(split->get<std::string>());
@@ -376,15 +378,15 @@ LayoutPrices price_layouts(const JobInput& input, const LayoutColumns& layouts, 
   prices.memory_gib.assign(layouts.rows, kNone);
   prices.fits.assign(layouts.rows, 0);
   prices.reason.assign(layouts.rows, 0);
-  // Layouts that have much in common one after the other, so that a thread prices it once and no other does.
+  // Similar layouts are adjacent, so that one thread prices their common parts once.
   std::vector<std::pair<RowValues, std::size_t>> order(layouts.rows);
   for (std::size_t index = 0; index < layouts.rows; ++index) order[index] = {rows.row(index), index};
   std::sort(order.begin(), order.end());
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  constexpr std::size_t kFewest = 128;  // for which a thread is worth starting
+  constexpr std::size_t kFewest = 128;  // least number that is worth a thread
   const std::size_t workers = std::clamp<std::size_t>(static_cast<std::size_t>(threads > 0 ? threads : cores), 1,
                                                       std::max<std::size_t>(1, layouts.rows / kFewest));
-  // Each worker has rows that lie together, and then those of others that take longer than theirs.
+  // Each worker starts with adjacent rows, then takes over rows of slower workers.
   constexpr std::size_t kPiecesEach = 8;
   const std::size_t pieces = workers * kPiecesEach;
   std::vector<std::atomic<std::size_t>> taken(workers);
@@ -401,7 +403,7 @@ LayoutPrices price_layouts(const JobInput& input, const LayoutColumns& layouts, 
     };
     for (std::size_t piece = next_piece(); piece < pieces; piece = next_piece()) {
       const std::size_t end = layouts.rows * (piece + 1) / pieces;
-      std::size_t same = end;  // the last row that was priced
+      std::size_t same = end;  // last row that was priced
       for (std::size_t place = layouts.rows * piece / pieces; place < end; ++place) {
         const auto& [row, index] = order[place];
         const bool again = same < end && order[same].first == row;
@@ -465,7 +467,7 @@ LayoutPricer::Price LayoutPricer::price(const std::vector<std::pair<std::string,
     const RowPrice price = state_->maker.price(row, kind);
     return {price.time_s, price.memory_gib, price.fits};
   } catch (const PriceRefusal& refusal) {
-    throw ConfigError({"layout", refusal.text, "", "another layout"});
+    throw ConfigError({"layout", refusal.text, "", "use a different layout"});
   }
 }
 

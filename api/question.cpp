@@ -57,13 +57,13 @@ std::string printed(const Answer& answer, const Context& context) {
 
 void warn_of(const Forecast& forecast, const Context& context) {
   for (const std::string& warning : forecast.result.warnings) context.warn(warning);
-  if (forecast.step.job.cluster.shares_links()) return;  // each change would be a step on the network
+  if (forecast.step.job.cluster.shares_links()) return;  // each change would need a simulation of the network
   for (const std::string& line : what_fits(forecast, read_file)) context.tell("  help: " + line);
 }
 
 void EmitOption::add_to(Form& form) {
   form.add_option("--emit", program_, "PROGRAM",
-                  "print what starts the layout: megatron, torchrun, deepspeed or accelerate");
+                  "print a launch script or config for megatron, torchrun, deepspeed or accelerate");
 }
 
 std::optional<LaunchProgram> EmitOption::program() const {
@@ -78,9 +78,9 @@ Answer EmitOption::answer(const LaunchFile& file, const Context& context) {
 
 void require_life(const std::optional<RunLife>& life, const Forecast& forecast) {
   if (life) return;
-  throw ConfigError(
-      {"--life", forecast.step.job.failures ? "there is no run to draw: it never finishes" : "there is no run to draw",
-       "", "give --failures NAME, such as llama3"});
+  throw ConfigError({"--life",
+                     forecast.step.job.failures ? "has no run to draw: it never finishes" : "has no run to draw", "",
+                     "add --failures NAME, such as llama3"});
 }
 
 namespace {

@@ -1,4 +1,4 @@
-// A question and its answer, whoever asks: the command line, Python or the page.
+// Questions and answers, independent of the front end: the command line, Python or the web page.
 #pragma once
 
 #include <functional>
@@ -23,52 +23,55 @@ namespace flopcast {
 
 struct Crew;
 
-/// The tool, and the command where there is one: a trace names them.
+/// Name of the tool, and of the command if any, for the metadata of a trace.
 using TraceData = std::vector<std::pair<std::string, std::string>>;
 
-/// An answer in each form that it has. A front end makes what it shows, and nothing else.
+/// An answer in each of its forms. A front end calls only the functions whose output it shows.
 struct Answer {
-  std::function<std::vector<Table>()> tables = {};  ///< for people
-  std::function<Table()> rows = {};                 ///< data of one table; the tables where it is empty
-  std::function<std::string()> json = {};           ///< the question's own; the tables where it is empty
-  std::function<std::string()> text = {};           ///< in place of all of these, whatever the format
+  std::function<std::vector<Table>()> tables = {};  ///< tables for people
+  std::function<Table()> rows = {};                 ///< data as one table; if empty, `tables` is used
+  std::function<std::string()> json = {};           ///< the question's JSON; if empty, `tables` is used
+  std::function<std::string()> text = {};           ///< replaces all of these, whatever the format
 
   std::function<std::string(const FigureStyle&)> figure = {};  ///< SVG
-  std::function<std::string(PageInfo)> page = {};              ///< HTML; `info` knows tool and command
+  std::function<std::string(PageInfo)> page = {};              ///< HTML; `info` has tool and command
   std::function<std::string(TraceData)> trace = {};            ///< Chrome trace
-  /// Other files, each with its name.
+  /// Other files, by name.
   std::vector<std::pair<std::string, std::function<std::string(const FigureStyle&)>>> files = {};
-  bool files_come_last = false;  ///< what is printed decides whether there is anything to draw
+  bool files_come_last =
+      false;  ///< true if files are written after printing, which decides whether there is anything to draw
 
-  std::function<void()> finish = {};  ///< after it is printed: warnings, and a NegativeAnswer where the answer is no
-  std::function<void()> done = {};    ///< when all is written
-  int exit_code = 0;                  ///< of a program that has reported what went wrong
+  std::function<void()> finish =
+      {};                           ///< called after printing: warnings, and a NegativeAnswer if the answer is negative
+  std::function<void()> done = {};  ///< called after all files are written
+  int exit_code = 0;                ///< exit code of a program that has reported its errors itself
 };
 
-/// How a question is asked.
+/// Circumstances in which a question is asked.
 struct Context {
   Streams streams;                 ///< warnings and progress go to its error stream
-  Format format = Format::kTable;  ///< of the answer
+  Format format = Format::kTable;  ///< format of the answer
   bool format_given = false;
-  Terminal terminal;                ///< of drawings
-  TableStyle style;                 ///< of tables
-  std::string command;              ///< as it was typed; may be empty
-  std::optional<std::string> file;  ///< that the answer goes to
-  const Crew* crew = nullptr;       ///< the processes that answer together; null: this one alone
+  Terminal terminal;                ///< for drawings
+  TableStyle style;                 ///< for tables
+  std::string command;              ///< command as typed; may be empty
+  std::optional<std::string> file;  ///< file that receives the answer
+  const Crew* crew = nullptr;       ///< processes that answer together; null: only this process
   std::optional<std::string> figure_file;
   std::optional<std::string> page_file;
   bool has_figure = false;
   bool has_page = false;
   bool has_trace = false;
   std::function<std::unique_ptr<OutputPieces>()> pieces =
-      {};  ///< where an answer too large to be held is printed piece by piece
+      {};  ///< prints answers that are too large for memory piece by piece
 
   void warn(const std::string& text) const { flopcast::warn(streams, text); }
-  /// A line as it stands.
+  /// Prints a line unchanged.
   void tell(const std::string& line) const;
 };
 
-/// A question: its inputs, and how it is answered. Answers refer to their question and its context, which outlive them.
+/// A question: its inputs, and how it is answered. Answers refer to their question and its context, which must outlive
+/// them.
 class Question {
  public:
   Question() = default;
@@ -96,33 +99,33 @@ std::unique_ptr<Question> make_question() {
 
 /// Every question.
 const std::vector<QuestionInfo>& questions();
-/// There must be one.
+/// The question must exist.
 const QuestionInfo& question_named(std::string_view name);
 
-/// The answer as it is printed.
+/// The answer as printed.
 std::string printed(const Answer& answer, const Context& context);
 
-/// A forecast's warnings; of a job that does not fit with single changes after which it does, each played.
+/// Prints a forecast's warnings; for a job that does not fit, also single changes that make it fit, each simulated.
 void warn_of(const Forecast& forecast, const Context& context);
-/// Figure, page and trace of a forecast. `parts` are further parts of the page.
+/// Adds figure, page and trace of a forecast. `parts` are additional parts of the page.
 void add_timeline_files(const Forecast& forecast, std::function<PageParts()> parts, Answer& answer);
-/// The same for timelines without a job. A trace holds one run: several timelines with one are bad usage.
+/// The same for timelines without a job. A trace holds one run, so a trace of several timelines is a usage error.
 void add_timeline_files(const std::vector<Timeline>& timelines, Answer& answer);
 
-/// --emit PROGRAM: what another program needs to train a job as it is laid out, instead of our own answer.
+/// --emit PROGRAM: prints what another program needs to train the job with its layout, instead of flopcast's answer.
 class EmitOption {
  public:
   void add_to(Form& form);
-  /// Nothing when --emit is not given. Throws ConfigError on an unknown program.
+  /// Nullopt without --emit. Throws ConfigError on an unknown program.
   std::optional<LaunchProgram> program() const;
-  /// Its text; what has to be given elsewhere becomes notes on the error stream.
+  /// Text of the launch file; settings to be made elsewhere become notes on the error stream.
   static Answer answer(const LaunchFile& file, const Context& context);
 
  private:
   std::optional<std::string> program_;
 };
 
-/// There must be a life to draw: throws ConfigError, naming --life.
+/// Throws ConfigError, naming --life, if there is no run to draw.
 void require_life(const std::optional<RunLife>& life, const Forecast& forecast);
 
 QuestionInfo calibrate_question();

@@ -16,7 +16,7 @@ namespace flopcast {
 
 namespace {
 
-// A question's inputs, filled from files and from keys with underscores for dashes.
+// Inputs of a question, filled from files and from keys with underscores for dashes.
 class ValuesForm final : public Form {
  public:
   explicit ValuesForm(const AskedQuestion& asked) : asked_(asked) {}
@@ -32,7 +32,7 @@ class ValuesForm final : public Form {
   }
   void add_option(const std::string& names, std::optional<std::string>& target, const std::string& /*value_name*/,
                   const std::string& /*help*/) override {
-    // A list that was given one by one.
+    // Lists may be given value by value.
     add(names, [&target](const std::string& text) { target = target ? *target + "," + text : text; });
   }
   void add_option(const std::string& names, std::optional<int>& target, const std::string& /*value_name*/,
@@ -73,7 +73,7 @@ class ValuesForm final : public Form {
   void place_page(const std::string& help) override { add_output("--html", page_, help, Dash::kIsNoFile); }
   void place_trace(const std::string& help) override { add_output("--trace", trace_, help, Dash::kIsNoFile); }
 
-  // After fill().
+  // Called after fill().
   void say(Context& context) const {
     figure_.check();
     context.has_figure = context.has_figure || figure_.file();
@@ -82,7 +82,7 @@ class ValuesForm final : public Form {
     context.page_file = page_;
     context.has_trace = trace_.has_value();
   }
-  // The files that keys name.
+  // Writes the files that keys name.
   void write_files(const Answer& answer) const {
     const std::string tool = std::string("flopcast ") + library_version();
     if (figure_.file() && answer.figure) figure_.write(answer.figure(figure_.style()));
@@ -92,7 +92,7 @@ class ValuesForm final : public Form {
   }
   const std::optional<std::string>& output() const { return output_; }
 
-  // After the question has declared its inputs.
+  // Called after the question has declared its inputs.
   void fill() {
     std::vector<std::string> files = asked_.input.files;
     const bool lists_input = std::find(files.begin(), files.end(), kStandardInput) != files.end();
@@ -155,7 +155,7 @@ class ValuesForm final : public Form {
   std::optional<std::string> trace_;
 };
 
-// A question that has been asked: its answer refers to all of it.
+// A question that has been asked. Its answer refers to the other members.
 class Dialogue {
  public:
   Dialogue(const AskedQuestion& asked, const std::string& format, bool draws)
@@ -172,7 +172,7 @@ class Dialogue {
     answer_ = question_->ask(context_);
   }
 
-  // Prints and writes all of it; a NegativeAnswer comes after the text.
+  // Prints and writes everything; throws NegativeAnswer only after the text is complete.
   void finish(std::string& text) {
     if (!answer_.files_come_last) form_.write_files(answer_);
     text = printed_.text() + printed(answer_, context_);
@@ -196,7 +196,7 @@ class Dialogue {
   }
 
   ValuesForm form_;
-  MemoryStream printed_;  // in pieces
+  MemoryStream printed_;  // output printed piece by piece
   MemoryStream notes_;
   Context context_;
   std::unique_ptr<Question> question_;

@@ -1,4 +1,4 @@
-// The program's commands for the library, in whose shared object this source is.
+// The program's commands for the library; this file is part of its shared object.
 #include "api/flopcast.hpp"
 #include "base/host/terminal.hpp"
 #include "cli/commands.hpp"

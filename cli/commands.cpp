@@ -21,7 +21,7 @@ std::string overview(const std::string& program, const std::string& description,
   std::size_t widest = 0;
   for (const CommandEntry& entry : entries) widest = std::max(widest, entry.name.size());
   for (const CommandEntry& entry : entries) text += fmt::format("  {:<{}}  {}\n", entry.name, widest, entry.summary);
-  text += fmt::format("\n{} COMMAND --help tells the flags of a command.\n", program);
+  text += fmt::format("\n{} COMMAND --help lists the flags of a command.\n", program);
   return text;
 }
 
@@ -36,7 +36,7 @@ CommandEntry asks(std::string_view name) {
   return command_of(question_named(name));
 }
 
-// The questions whose first word is `group`, as commands of it.
+// A command whose subcommands are the questions that begin with `group`.
 CommandEntry group_of(const std::string& group, std::string_view summary, const std::string& description) {
   const auto run = [group, description](const Arguments& arguments, const Streams& streams) {
     std::vector<CommandEntry> entries;
@@ -59,8 +59,8 @@ const std::vector<CommandEntry>& commands() {
       asks("sweep"),
       asks("timeline"),
       group_of("schedule", "list, show, check, simulate and export pipeline schedules",
-               "Pipeline schedules by themselves, without a model."),
-      group_of("network", "transfers that share links, and when they end", "Links that several transfers share."),
+               "Pipeline schedules without a model."),
+      group_of("network", "links shared by transfers: end times, loads", "Links that several transfers share."),
       asks("calibrate"),
       asks("fit"),
       asks("partition"),
@@ -80,7 +80,7 @@ int dispatch(const std::string& program, const std::string& description, const s
   const bool says_help = !arguments.empty() && arguments.front() == "help";
   const bool asks_for_help = arguments.empty() || says_help || arguments.front() == "--help" ||
                              arguments.front() == "--help-all" || arguments.front() == "-h";
-  // "help simulate" is "simulate --help".
+  // "help simulate" means "simulate --help".
   if (says_help && arguments.size() > 1) {
     const auto named = std::find_if(entries.begin(), entries.end(),
                                     [&arguments](const CommandEntry& entry) { return entry.name == arguments[1]; });
@@ -112,7 +112,7 @@ int run_program(const Arguments& arguments, const Streams& streams) {
       const bool is_verbose = arguments.size() == 2 && arguments[1] == "--verbose";
       if (arguments.size() > 1 && !is_verbose) {
         throw ConfigError({"", fmt::format("--version does not take \"{}\"", arguments[1]), "",
-                           "--version --verbose lists what flopcast is built of"});
+                           "--version --verbose lists the components of flopcast"});
       }
       std::string text = "flopcast " FLOPCAST_VERSION "\n";
       if (is_verbose) text += built_of();

@@ -1,5 +1,5 @@
-// flopcast-mpi: plans and sweeps over the ranks that mpirun or srun starts. The ranks share files beside the output and
-// send no messages, so that those that are left finish when one is lost.
+// flopcast-mpi: plans and sweeps distributed over the ranks that mpirun or srun starts. The ranks share files next to
+// the output and send no messages, so that the remaining ranks finish if one is lost.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -22,11 +22,11 @@ namespace {
 
 int run(const flopcast::Arguments& arguments, const flopcast::Crew& crew, const flopcast::Streams& streams) {
   const std::vector<flopcast::CommandEntry> entries = {
-      {"plan", "flopcast plan, its cluster sizes shared among the ranks",
+      {"plan", "flopcast plan with its cluster sizes distributed over the ranks",
        [&](const flopcast::Arguments& rest, const flopcast::Streams& shown) {
          return answer_arguments(flopcast::question_named("plan"), rest, shown, &crew);
        }},
-      {"sweep", "flopcast sweep, its rows shared among the ranks",
+      {"sweep", "flopcast sweep with its rows distributed over the ranks",
        [&](const flopcast::Arguments& rest, const flopcast::Streams& shown) {
          return answer_arguments(flopcast::question_named("sweep"), rest, shown, &crew);
        }}};
@@ -35,17 +35,17 @@ int run(const flopcast::Arguments& arguments, const flopcast::Crew& crew, const 
   if (helps && !crew.leads()) return 0;
   return flopcast::dispatch(
       "flopcast-mpi",
-      "flopcast-mpi answers plans and sweeps on many nodes: what flopcast prints, byte for byte.\n"
-      "Each rank keeps its rows in FILE.partial.rank-N beside the output; the same command again "
-      "goes on where\na run stopped.\n\n"
+      "flopcast-mpi runs plans and sweeps on many nodes, with the same output as flopcast.\n"
+      "Each rank keeps its rows in FILE.partial.rank-N next to the output; running the same command\n"
+      "again continues an interrupted run.\n\n"
       "  mpirun -n 64 flopcast-mpi sweep job.json --vary pp=1,2,4,8 --vary mbs=1,2,4 -o sweep.csv\n"
       "  mpirun --enable-recovery -n 64 flopcast-mpi plan job.json --max-gpus 4096 -o plan.json\n"
       "  srun -n 64 flopcast-mpi plan job.json --max-gpus 4096 -o plan.json",
       entries, arguments, streams);
 }
 
-// A rank that was lost on the way here is not waited for any longer: ranks that read their files at different times do
-// some parts twice, no more.
+// Waits a limited time for ranks that may have been lost. If ranks then read their files at different times, some parts
+// are computed twice, which is harmless.
 bool meet() {
   constexpr auto kPatience = std::chrono::seconds(10);
   const auto start = std::chrono::steady_clock::now();
@@ -81,8 +81,8 @@ int main(int argc, char** argv) {
   const flopcast::Streams streams{stdout, stderr};
   const int code = flopcast::exit_code_of(
       [&] { return run(flopcast::Arguments(argv + 1, argv + argc), crew, streams); }, crew.leads(), streams);
-  // With a barrier under way that somebody will never reach, MPI would not end; nor does it always when a rank was
-  // lost. All that counts is in files by now.
+  // A pending barrier that a lost rank never reaches would prevent MPI from ending, as can the loss itself. All results
+  // are in files by now.
   if (!all_came) std::_Exit(code);
   exit_code = code;
   std::signal(SIGALRM, end_process);

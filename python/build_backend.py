@@ -1,7 +1,7 @@
-"""The build backend of pyproject.toml: setuptools' own, behind a build of the module with CMake.
+"""The build backend of pyproject.toml: setuptools, after building the module with CMake.
 
-FLOPCAST_PYTHON_MODULE names a module that was built already (build/dev/python/flopcast/_core….so), stripped and packed in
-the place of building one. Otherwise it is built in build/wheel-cmake, optimised, with what cmake/dependencies.cmake finds.
+FLOPCAST_PYTHON_MODULE names an existing module (build/dev/python/flopcast/_core….so), which is stripped and packed.
+Otherwise the module is built in build/wheel-cmake, optimised, with the libraries that cmake/dependencies.cmake finds.
 """
 
 import os
@@ -25,7 +25,7 @@ def _run(*command):
     try:
         subprocess.run([str(part) for part in command], check=True)
     except FileNotFoundError:
-        raise SystemExit(f"{command[0]} is missing; ./check installs what a build needs on Debian") from None
+        raise SystemExit(f"{command[0]} is missing; ./check installs the build's dependencies on Debian") from None
 
 
 def _built_module():
@@ -54,7 +54,7 @@ def _lay_out_package():
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     _lay_out_package()
-    # A wheel for this interpreter and machine, not for any.
+    # The wheel is for this interpreter and machine only.
     from setuptools.dist import Distribution
 
     Distribution.has_ext_modules = lambda self: True

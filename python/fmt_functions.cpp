@@ -1,5 +1,5 @@
-// What fmt's library holds, in the module itself: Debian has no archive of it, and a wheel may need no library of the
-// system. The list is that of the declarations "extern template" and FMT_API in fmt 9's format.h.
+// Functions of fmt's library, compiled into the module: Debian has no static library of fmt, and a wheel must not
+// depend on a system library. The list matches the "extern template" and FMT_API declarations in fmt 9's format.h.
 #define FMT_EXPORT
 #include <fmt/format-inl.h>
 

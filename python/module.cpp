@@ -1,5 +1,5 @@
-// The Python module flopcast._core: the library's functions, with the GIL released while they compute, and its errors
-// as exceptions. What users see of it is python/flopcast.
+// The Python module flopcast._core: the library's functions, with the GIL released during computation, and its errors
+// as exceptions. The public interface is python/flopcast.
 #include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -19,7 +19,7 @@ namespace {
 
 using Keys = std::vector<std::pair<std::string, std::string>>;
 
-// A column of results. Its memory is what numpy, pandas and memoryview read: nothing is copied.
+// A column of results. numpy, pandas and memoryview access its memory without a copy.
 template <class Value>
 struct ResultColumn {
   std::vector<Value> values;
@@ -48,15 +48,16 @@ void append_as(const py::buffer_info& info, const std::string& name, std::vector
     From value{};
     std::memcpy(&value, bytes + index * info.strides[0], sizeof value);
     const auto number = static_cast<std::int32_t>(value);  // NOLINT(bugprone-signed-char-misuse): no character
-    if (static_cast<From>(number) != value) throw ConfigError({name, "holds a number that is out of range", "", ""});
+    if (static_cast<From>(number) != value)
+      throw ConfigError({name, "contains a number that is out of range", "", "give 32-bit whole numbers"});
     numbers.push_back(number);
   }
 }
 
-// Whole numbers of whatever has a buffer: numpy arrays of any whole type, array.array, memoryview.
+// Whole numbers from any buffer: numpy arrays of any integer type, array.array, memoryview.
 std::vector<std::int32_t> whole_numbers(const std::string& name, const py::buffer& buffer) {
   const py::buffer_info info = buffer.request();
-  if (info.ndim != 1) throw ConfigError({name, "is no column", "", "give one dimension"});
+  if (info.ndim != 1) throw ConfigError({name, "is not a column", "", "give a one-dimensional array"});
   std::vector<std::int32_t> numbers;
   numbers.reserve(static_cast<std::size_t>(info.size));
   const char kind = info.format.empty() ? '?' : info.format.back();
@@ -88,12 +89,12 @@ std::vector<std::int32_t> whole_numbers(const std::string& name, const py::buffe
       append_as<std::uint64_t>(info, name, numbers);
       break;
     default:
-      throw ConfigError({name, "holds no whole numbers", "", "an array of integers"});
+      throw ConfigError({name, "does not contain whole numbers", "", "give an array of integers"});
   }
   return numbers;
 }
 
-// The exceptions of python/flopcast/errors.py, which are told what a complaint consists of.
+// Raises an exception of python/flopcast/errors.py with the parts of the diagnostic.
 void raise_as(const char* type, const Diagnostic& diagnostic, const std::string& text) {
   const py::object errors = py::module_::import("flopcast.errors");
   const py::object error =
@@ -119,7 +120,7 @@ JobInput input_of(std::string text, std::vector<std::string> files, Keys keys) {
   return {std::move(text), std::move(files), std::move(keys)};
 }
 
-// Text, notes, and why the answer is no.
+// Text, notes, and the reason for a negative answer.
 template <class Ask>
 std::tuple<std::string, std::string, std::string> printed_answer(const Ask& ask) {
   std::string printed;
@@ -131,7 +132,7 @@ std::tuple<std::string, std::string, std::string> printed_answer(const Ask& ask)
     }
     return {answer.text, answer.notes, ""};
   } catch (const NegativeAnswer& negative) {
-    // What was printed before the answer turned out to be no is an answer too.
+    // Text printed before a negative answer is part of the answer.
     if (printed.empty()) throw;
     return {printed, "", negative.what()};
   }
@@ -233,7 +234,7 @@ void bind_prices(py::module_& module) {
       .def_readonly("time_s", &LayoutPricer::Price::time_s)
       .def_readonly("memory_gib", &LayoutPricer::Price::memory_gib)
       .def_readonly("fits", &LayoutPricer::Price::fits);
-  // One call at a time holds the GIL: it takes microseconds, and a pricer is not for two threads at once.
+  // Holds the GIL: a call takes microseconds, and a pricer is not thread-safe.
   py::class_<LayoutPricer>(module, "LayoutPricer")
       .def(py::init([](std::string text, std::vector<std::string> files, Keys keys) {
         return std::make_unique<LayoutPricer>(input_of(std::move(text), std::move(files), std::move(keys)));

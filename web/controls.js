@@ -1,4 +1,4 @@
-// The controls of one side. Each calls `change(key, value)`.
+// Controls of one side. Each calls `change(key, value)`.
 
 function slider(label, key, side, values, change, format = String) {
   const at = Math.max(0, values.findIndex(value => value >= side[key]));
@@ -22,7 +22,7 @@ function choice(label, key, side, options, change) {
 function whole(label, key, side, change) {
   const input = element("input", {type: "number", min: "1", step: "1", value: String(side[key]), "data-key": key,
     onchange: event => {
-      // What is no whole number from 1 on changes nothing.
+      // Anything other than a whole number of at least 1 is ignored.
       const value = Number(event.target.value);
       if (Number.isInteger(value) && value >= 1) change(key, value);
       else event.target.value = String(side[key]);
@@ -30,7 +30,7 @@ function whole(label, key, side, change) {
   return element("label", {class: "field"}, element("span", {}, label), input);
 }
 
-// A number of 0 or more; 0 asks for nothing.
+// A number of 0 or more; 0 means not given.
 function amount(label, key, side, change) {
   const input = element("input", {type: "number", min: "0", step: "any", value: side[key] > 0 ? String(side[key]) : "", placeholder: "–", "data-key": key,
     onchange: event => {
@@ -45,7 +45,7 @@ function checkbox(label, key, side, change) {
   return element("label", {class: "check"}, element("input", {type: "checkbox", checked: side[key], "data-key": key, onchange: event => change(key, event.target.checked)}), label);
 }
 
-// A config.json, pasted or dropped.
+// Field for a config.json, pasted or dropped.
 function configField(side, change) {
   const area = element("textarea", {placeholder: "paste or drop a Hugging Face config.json", "aria-label": "Hugging Face config.json", "data-key": "config",
     spellcheck: "false", oninput: event => change("config", event.target.value.trim() || undefined)});
@@ -62,7 +62,7 @@ function configField(side, change) {
   return field;
 }
 
-// Opens and closes below what a word means; nothing where the table of words has none of that name.
+// Button that shows and hides the explanation of a term; empty if the term is unknown.
 function tip(words, name, label = name) {
   const word = words.find(word => word.name === name);
   if (!word) return "";
@@ -74,7 +74,7 @@ function tip(words, name, label = name) {
   return element("span", {class: "tips"}, button, text);
 }
 
-// The word that explains a control, and a figure by its place in the JSON.
+// Term that explains each control, and each figure by its path in the JSON.
 const kControlWords = {gbs: "mini-batch", mbs: "microbatch", tp: "tensor parallelism", cp: "context parallelism", ep: "expert parallelism",
                        pp: "pipeline parallelism", vpp: "interleaving", recompute: "recompute", zero: "zero", sp: "sequence parallelism", nodes: "world size"};
 const kFigureWords = {"iteration.time_s": "interval", "iteration.mfu": "mfu", "bubble.fraction": "bubble", "communication.exposed_fraction": "exposed communication",
@@ -87,13 +87,13 @@ const kMicrobatches = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 
 const kBatches = [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384];
 const kTimes = [0, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.4, 1.5, 1.6, 1.8, 2, 2.5, 3, 4, 5];
 
-// Values of the list and the one that is there, in order: an address may hold any.
+// Values of the list and the current one, in order: an address may contain any value.
 const including = (list, value) => list.includes(value) ? list : [...list, value].sort((a, b) => a - b);
 
-// The chunks that a schedule accepts, and whatever an address says; nothing where there is no choice.
+// Slider for the numbers of chunks that a schedule accepts, and the one in the address; empty if there is no choice.
 function chunksSlider(side, schedule, names, change) {
   const values = including(acceptedChunks(names, schedule), side.vpp);
-  return values.length > 1 ? slider("Chunks a rank v", "vpp", side, values, change) : "";
+  return values.length > 1 ? slider("Chunks per rank v", "vpp", side, values, change) : "";
 }
 
 function scheduleControls(side, names, change) {
@@ -112,7 +112,7 @@ function scheduleControls(side, names, change) {
   ];
 }
 
-// A pasted config.json takes the place of a name, until a name is chosen.
+// A pasted config.json replaces the model's name until a name is chosen.
 function modelChoice(side, names, change) {
   const pasted = side.config === undefined ? [] : [["", "(pasted config.json)"]];
   const shown = side.config === undefined ? side : {model: ""};
@@ -121,17 +121,17 @@ function modelChoice(side, names, change) {
 
 function jobControls(side, names, change, plan) {
   const schedules = names.schedules.filter(schedule => schedule.name !== "terapipe");
-  const own = [["peak", "Peak of products, TFLOP/s"], ["memory", "Memory, GiB"], ["bandwidth", "Memory bandwidth, TB/s"],
-               ["links", "Links in the node, GB/s a GPU"], ["nic", "Network card, Gbit/s"]];
+  const own = [["peak", "Peak, TFLOP/s"], ["memory", "Memory, GiB"], ["bandwidth", "Memory bandwidth, TB/s"],
+               ["links", "Links in the node, GB/s per GPU"], ["nic", "Network card, Gbit/s"]];
   return [
     modelChoice(side, names, change),
     configField(side, change),
     choice("Cluster", "cluster", side, names.clusters.map(cluster => [cluster.name]), change),
     whole("Nodes", "nodes", side, change),
-    element("details", {class: "own", "data-key": "own", open: own.some(([key]) => side[key] > 0)}, element("summary", {}, "Hardware of your own"),
-      element("p", {class: "note"}, "In place of the cluster's figures; empty leaves them."), ...own.map(([key, label]) => amount(label, key, side, change))),
+    element("details", {class: "own", "data-key": "own", open: own.some(([key]) => side[key] > 0)}, element("summary", {}, "Custom hardware"),
+      element("p", {class: "note"}, "Replaces the cluster's figures; empty fields keep them."), ...own.map(([key, label]) => amount(label, key, side, change))),
     element("p", {class: "note", "data-fact": "shape"}, shapeText(side, names)),
-    slider("Sequences a step (global batch)", "gbs", side, including(kBatches, side.gbs), change),
+    slider("Sequences per step (global batch)", "gbs", side, including(kBatches, side.gbs), change),
     slider("Microbatch size", "mbs", side, including([1, 2, 4, 8, 16], side.mbs), change),
     slider("Tensor parallel", "tp", side, including(kPowers, side.tp), change),
     slider("Context parallel", "cp", side, including(kPowers, side.cp), change),
@@ -142,11 +142,11 @@ function jobControls(side, names, change, plan) {
     slider("Sequence length", "sequence", side, including([512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072], side.sequence), change),
     choice("Recomputation", "recompute", side, names.recompute.map(kind => [kind]), change),
     slider("ZeRO", "zero", side, [...Array(names.most_zero + 1).keys()], change),
-    choice("Number format", "precision", side, [["", "the device's own"], ...names.precisions.map(name => [name])], change),
+    choice("Number format", "precision", side, [["", "default of the device"], ...names.precisions.map(name => [name])], change),
     choice("Software stack", "stack", side, names.stacks.map(stack => [stack]), change),
     checkbox("Sequence parallel", "sp", side, change),
     element("p", {class: "share"}, element("button", {type: "button", "data-key": "plan", onclick: plan}, "Find the best layouts")),
     amount("Tokens to train on, billions", "tokens", side, change),
-    amount("Price of a GPU hour, $", "price", side, change),
+    amount("Price per GPU hour, $", "price", side, change),
   ];
 }

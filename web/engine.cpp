@@ -1,4 +1,4 @@
-// What the page calls: a question as text in, its answer as text out, valid until the next one.
+// Entry point for the page: takes a question as text and returns its answer as text, valid until the next call.
 #include <emscripten/emscripten.h>
 
 #include <string>

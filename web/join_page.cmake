@@ -1,6 +1,6 @@
-# Run with OUTPUT, ENGINE, BINARY, WEB and REPORT: puts styles, scripts and the engine into web/page.html, its WebAssembly
-# compressed and as text: a third of what it takes otherwise. The report's parts
-# draw the timeline and the bars, so that page and report look and work alike.
+# Run with OUTPUT, ENGINE, BINARY, WEB and REPORT: inserts styles, scripts and the engine into web/page.html, with its
+# WebAssembly compressed and encoded as text, a third of its size otherwise. The report's parts draw the timeline and
+# the bars, so that page and report look and work alike.
 cmake_minimum_required(VERSION 3.25)
 
 function(join result)

@@ -1,9 +1,9 @@
-// Asks the engine whenever a control moves, and shows the answer.
+// Asks the engine whenever a control changes, and shows the answer.
 
 class App {
   constructor(engine, binary) {
     this.engine = engine;
-    this.binary = binary;  // for a worker of its own
+    this.binary = binary;  // for a separate worker
     this.names = this.ask({ask: "names"});
     this.state = this.addressed() ?? this.stateOf(kLessons[0]);
     const holder = document.querySelector(".timeline");
@@ -22,11 +22,11 @@ class App {
     this.refresh();
   }
 
-  // What the address asks, or null; the next answer says so where it asks nothing that can be read.
+  // Question in the address, or null. If the address is invalid, the next answer includes a notice.
   addressed() {
     const text = location.hash.slice(1);
     const state = text === "" ? null : decodeState(text);
-    this.notice = text !== "" && !state ? "The address holds no question that this page can read: it may have been cut off, or come from another version." : "";
+    this.notice = text !== "" && !state ? "This page cannot read the question in the address: it may be truncated, or from another version." : "";
     return state;
   }
 
@@ -57,11 +57,11 @@ class App {
       const pasted = side.config !== undefined;
       side[key] = value;
       if (value === undefined) delete side[key];
-      // The last word counts: a model chosen takes the place of one that was pasted.
+      // The last choice counts: choosing a model replaces a pasted one.
       if (key === "model") delete side.config;
       if (key === "model" || key === "config") delete state.lesson;
       if (key === "name" || key === "schedule") fitChunks(side, this.names);
-      // Choices on which other controls depend, such as a schedule's chunks.
+      // These choices affect other controls, such as a schedule's chunks.
       if (["model", "name", "schedule"].includes(key) || (side.config !== undefined) !== pasted) this.controls();
       this.later();
     };
@@ -99,14 +99,14 @@ class App {
       compare, sides, ...fields, share);
   }
 
-  // A control beside the button that explains its word.
+  // A control with the button that explains its term.
   explained(field) {
     const key = field instanceof HTMLElement && (field.matches("[data-key]") ? field : field.querySelector("[data-key]"))?.dataset.key;
     const word = Object.hasOwn(kControlWords, key || "") ? tip(this.names.words, kControlWords[key]) : "";
     return word === "" ? field : element("div", {class: "worded"}, field, word);
   }
 
-  // What is shown, as files and as a command, of the side whose controls are.
+  // The current view as files and as a command, for the side whose controls are shown.
   exports() {
     const {mode, sides, shown} = this.state;
     const question = {...questionOf(mode, sides[shown], this.names), ask: "export"};
@@ -128,7 +128,7 @@ class App {
       typed ? element("details", {class: "figures"}, element("summary", {}, "as a command"), element("code", {"data-fact": "command"}, typed)) : "");
   }
 
-  // Searches all layouts of a side's model, cluster and batch, beside the page: it goes on meanwhile.
+  // Searches all layouts of a side's model, cluster and batch in a worker, so that the page stays responsive.
   async plan(side) {
     const holder = document.getElementById("plan");
     const question = {ask: "plan", job: openJobOf(side, this.names), ...(side.config === undefined ? {} : {config: side.config})};
@@ -136,10 +136,10 @@ class App {
     holder.replaceChildren(section("Layouts", "plan-title", element("p", {class: "note"}, "Searching every layout of this model on these GPUs …")));
     const asked = this.planned = (this.planned ?? 0) + 1;
     const answer = await this.askAside(question);
-    // Another search began meanwhile.
+    // Another search has started in the meantime.
     if (asked !== this.planned) return;
     this.planMs = performance.now() - started;
-    holder.replaceChildren(section("Layouts, the best first", "plan-title", ...this.planParts(answer, side)));
+    holder.replaceChildren(section("Layouts, best first", "plan-title", ...this.planParts(answer, side)));
   }
 
   askAside(question) {
@@ -157,7 +157,7 @@ class App {
       this.worker.addEventListener("message", event => done(JSON.parse(event.data)), {once: true});
       this.worker.postMessage(JSON.stringify(question));
     }));
-    // One after the other.
+    // Questions are answered one after the other.
     this.workerReady = answered;
     return answered;
   }
@@ -172,10 +172,10 @@ class App {
     const {enumerated, simulated} = answer.space;
     return [element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "layouts"}, element("table", {},
       element("thead", {}, element("tr", {}, ...columns.map(name => element("th", {scope: "col"}, name)))), element("tbody", {}, ...rows))),
-      element("p", {class: "note"}, `${countText(enumerated)} layouts looked at, ${countText(simulated)} simulated.`)];
+      element("p", {class: "note"}, `${countText(enumerated)} layouts evaluated, ${countText(simulated)} simulated.`)];
   }
 
-  // A layout of the plan in the controls.
+  // Applies a layout of the plan to the controls.
   use(layout, side) {
     for (const key of ["tp", "cp", "pp", "ep", "vpp", "zero"]) side[key] = layout[key] ?? (key === "zero" ? 0 : 1);
     side.mbs = layout.micro_batch_size;
@@ -187,7 +187,7 @@ class App {
     document.getElementById("figures").scrollIntoView({block: "start"});
   }
 
-  // Once a frame, however fast a slider moves; where an answer takes long, once the slider rests.
+  // Refreshes once per frame, however fast a slider moves; if answers take long, only when the slider rests.
   later() {
     const kLongMs = 400;
     const kRestMs = 250;
@@ -241,7 +241,7 @@ class App {
     return {...view, name, short: letter, timeline: {...view.timeline, title}};
   }
 
-  // A preset's words tell what its own figures show; of one that was changed, only what else to try is left.
+  // A preset's text describes its initial figures; after a change, only the suggestions remain.
   lesson() {
     const lesson = kLessons.find(lesson => lesson.key === this.state.lesson);
     const changed = lesson && JSON.stringify(this.state.sides) !== JSON.stringify(this.stateOf(lesson).sides);
@@ -251,7 +251,7 @@ class App {
       element("p", {}, element("strong", {}, "Try: "), lesson.play)] : []));
   }
 
-  // How far a task is: the engine says. Any of the sides may reach it; what was to stay must have stayed.
+  // Progress of a task according to the engine. Any side may reach the goal, but fixed controls must be unchanged.
   task(answers) {
     const task = kTasks.find(task => task.key === this.state.lesson);
     if (!task) return;
@@ -262,9 +262,9 @@ class App {
     if (reached) this.solved.add(task.key);
     const moved = [...new Set(sides.flatMap(stays))];
     const told = reached ? "Reached: " : "Not yet: ";
-    const state = answers === null ? "there is no answer" : answers.map(task.now).join(" and ");
+    const state = answers === null ? "no answer" : answers.map(task.now).join(" and ");
     document.getElementById("lesson").replaceChildren(element("h2", {}, task.title), element("p", {}, task.goal),
-      element("p", {"aria-live": "polite", "data-fact": "task"}, element("strong", {}, told), state + (!reached && moved.length > 0 ? `; these have to stay as they were: ${moved.join(", ")}` : "") + "."));
+      element("p", {"aria-live": "polite", "data-fact": "task"}, element("strong", {}, told), state + (!reached && moved.length > 0 ? `; these must stay unchanged: ${moved.join(", ")}` : "") + "."));
     for (const button of document.querySelectorAll("#tasks [data-lesson]")) {
       const {key, title} = kTasks.find(task => task.key === button.dataset.lesson);
       button.setAttribute("aria-pressed", String(key === task.key));
@@ -282,7 +282,7 @@ class App {
   }
 }
 
-// New controls in the place of old ones: whoever was at one stays there.
+// Replaces controls and keeps the keyboard focus.
 function replaceKeepingFocus(holder, ...nodes) {
   const focused = holder.contains(document.activeElement) ? document.activeElement : null;
   const selection = focused instanceof HTMLTextAreaElement ? [focused.selectionStart, focused.selectionEnd] : null;
@@ -298,7 +298,7 @@ function sideName(letter, mode, side) {
   return `${letter} tp ${side.tp} pp ${side.pp}${side.vpp > 1 ? "×" + side.vpp : ""}`;
 }
 
-// The engine as it lies in the page: compressed, as text.
+// The engine's WebAssembly, stored in the page compressed and as text.
 async function engineBinary() {
   const packed = Uint8Array.from(atob(document.getElementById("engine-binary").textContent), letter => letter.charCodeAt(0));
   return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();

@@ -33,42 +33,43 @@ namespace flopcast {
 namespace {
 
 using Json = nlohmann::ordered_json;
-// The program's, for equal figures: decimals of a unit are exact, and so are shares of up to ten chunks or slices.
+// Same unit as in the program, for equal figures: decimals of a unit are exact, and so are shares of up to ten chunks
+// or slices.
 constexpr Ticks kTicksPerUnit = 63'000'000;
 
-// A time in units, to the six decimals that the program prints.
+// A time in units, rounded to six decimals as in the program's output.
 double rounded(double units) {
   constexpr double kDecimals = 1e6;
   return std::round(units * kDecimals) / kDecimals;
 }
 
-// More would keep the page, which waits for its answers, from moving for seconds.
+// Larger views would freeze the page, which waits for answers, for seconds.
 void refuse_too_many(std::int64_t actions) {
   constexpr std::int64_t kMostActions = 100'000;
   if (actions <= kMostActions) return;
   throw ConfigError({"microbatches",
-                     fmt::format("{} actions are more than the {} that the page draws", actions, kMostActions), "",
-                     "fewer microbatches, ranks or chunks; or the program, whose reports draw millions"});
+                     fmt::format("{} actions are more than the {} that the page can draw", actions, kMostActions), "",
+                     "use fewer microbatches, ranks or chunks; or the program, whose reports draw millions"});
 }
 
-// A forward and a backward pass of each microbatch on each stage; schedules may cut them further.
+// At least one forward and one backward pass per microbatch and stage; schedules may split them further.
 std::int64_t least_actions(std::int64_t pipeline_ranks, int chunks, int microbatches) {
   return 2 * pipeline_ranks * chunks * microbatches;
 }
 
 std::string refuse_file(const std::string& path) {
-  throw ConfigError({"", fmt::format("the page reads no files, and \"{}\" is one", path), "",
+  throw ConfigError({"", fmt::format("the page cannot read files such as \"{}\"", path), "",
                      "use the program, or a name from the catalogue"});
 }
 
 std::string text_of(const nlohmann::json& question, const char* key) {
   const auto value = question.find(key);
   if (value == question.end()) return "";
-  if (!value->is_string()) throw ConfigError({key, fmt::format("{} is no text", value->dump()), "", "expected a text"});
+  if (!value->is_string()) throw ConfigError({key, fmt::format("{} is not a text", value->dump()), "", "give a text"});
   return value->get<std::string>();
 }
 
-// What the job itself says, so that the config.json beside it need not.
+// Values given by the job, which the config.json need not contain.
 ImportContext context_of(const nlohmann::json& job) {
   ImportContext context;
   const auto training = job.find("training");
@@ -77,15 +78,15 @@ ImportContext context_of(const nlohmann::json& job) {
   return context;
 }
 
-// The job file that a question means: of a pasted config.json the model.
+// The job file of a question; a pasted config.json gives its model.
 nlohmann::json root_of(const nlohmann::json& question, ImportedJob& imported) {
   nlohmann::json root = question.at("job");
   if (question.contains("config")) {
-    if (!root.is_object()) throw ConfigError({"job", "is no JSON object", "", "see web/questions.hpp"});
+    if (!root.is_object()) throw ConfigError({"job", "is not a JSON object", "", "see web/questions.hpp"});
     const std::string text = text_of(question, "config");
     const ForeignFile file(text, "config.json");
     if (!format_of(file).is_model) {
-      throw ConfigError({"model", "the text is no config.json of a Hugging Face model", file.name(),
+      throw ConfigError({"model", "the text is not a config.json of a Hugging Face model", file.name(),
                          "paste the whole file, with its \"architectures\" or \"model_type\""});
     }
     imported = import_job(file, context_of(root));
@@ -108,12 +109,11 @@ Job job_of(const nlohmann::json& question) {
 Ticks ticks_of(ObjectReader& reader, const char* key, double otherwise) {
   constexpr double kLargest = 1e5;
   const double time = reader.quantity(key, Dimension::kCount).value_or(otherwise);
-  if (!(time >= 0.0 && time <= kLargest))
-    reader.fail(key, fmt::format("{} is out of range", time), "expected 0 to 1e5");
+  if (!(time >= 0.0 && time <= kLargest)) reader.fail(key, fmt::format("{} is out of range", time), "give 0 to 1e5");
   return static_cast<Ticks>(std::llround(time * static_cast<double>(kTicksPerUnit)));
 }
 
-// What a rank takes for its share of a microbatch.
+// Times that a rank takes for its share of a microbatch.
 struct RankTimes {
   Ticks forward = 0;
   Ticks backward = 0;
@@ -121,8 +121,7 @@ struct RankTimes {
   Ticks transfer = 0;
 };
 
-// A rank's times spread over its parts of a microbatch, the chunks that it holds and the slices that it is cut into, as
-// `flopcast schedule compare` spreads them.
+// Spreads a rank's times over its chunks and slices of a microbatch, as `flopcast schedule compare` does.
 StepTimes spread(const RankTimes& rank, const Program& program) {
   const auto spread_over_stages = [&program](const char* key, Ticks time) {
     return spread_times(key, {time}, program, true);
@@ -138,7 +137,7 @@ StepTimes spread(const RankTimes& rank, const Program& program) {
   return times;
 }
 
-// Activations in microbatches, as a curve: a stage's share of one is held as if it were so many GiB.
+// Activations in microbatches, as a curve: a stage's share of one counts as the same number of GiB.
 Json activations(const Timeline& timeline, const Program& program) {
   const double parts = static_cast<double>(program.stages_per_chain()) / program.rank_count() *
                        static_cast<double>(program.slices_per_microbatch);
@@ -149,7 +148,7 @@ Json activations(const Timeline& timeline, const Program& program) {
   return pack_memory(timeline, memory, std::vector<double>(memory.size(), 0.0));
 }
 
-// What a question's schedule is, and its timeline in units.
+// Schedule of a question.
 struct AskedSchedule {
   std::string text;
   ScheduleName name;
@@ -219,7 +218,7 @@ Json schedule_view(const nlohmann::json& question) {
   return view;
 }
 
-// The numbers of chunks a rank that a schedule accepts, of those that a slider offers.
+// Numbers of chunks per rank that a schedule accepts, among those that the slider offers.
 Json accepted_chunks(const ScheduleInfo& info) {
   constexpr int kMostOffered = 12;
   Json accepted = Json::array();
@@ -266,7 +265,7 @@ Json names() {
 
 constexpr const char* kTool = "flopcast " FLOPCAST_VERSION;
 
-// What the program is asked for the same job: every key that the job names, by its shortest flag.
+// Adds the flags of the command for the same job: every key in the job, by its shortest flag.
 void add_flags(const nlohmann::json& value, const std::string& path, std::string& command) {
   if (value.is_object()) {
     for (const auto& item : value.items())
@@ -288,7 +287,7 @@ std::string command_of(const nlohmann::json& root) {
     if (!rest.contains(section)) continue;
     nlohmann::json value = rest.at(section);
     rest.erase(section);
-    // By its name it is one flag.
+    // An object with a name becomes one flag.
     if (value.is_object() && value.contains("name")) {
       command += " --" + section + " " + shell_word(value.at("name").get<std::string>());
       value.erase("name");
@@ -299,7 +298,7 @@ std::string command_of(const nlohmann::json& root) {
   return command;
 }
 
-// A timeline and what belongs to it, as the files that the program writes of it.
+// A timeline and related data in the formats that the program writes.
 std::string exported(const nlohmann::json& question) {
   const std::string as = text_of(question, "as");
   const std::string command = text_of(question, "command");
@@ -336,8 +335,8 @@ std::string exported(const nlohmann::json& question) {
     return nullptr;
   }();
   if (answer.is_null()) {
-    throw ConfigError({"as", fmt::format("nothing is written as \"{}\"", as), "",
-                       "valid: svg, html, trace; of a job also job, command"});
+    throw ConfigError(
+        {"as", fmt::format("unknown format \"{}\"", as), "", "valid: svg, html, trace; for a job also job, command"});
   }
   return Json({{"text", answer}}).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -351,20 +350,20 @@ std::string error_json(const Diagnostic& diagnostic) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// As `flopcast plan` does, with its defaults.
+// Like `flopcast plan` with its defaults.
 std::string planned(const nlohmann::json& question) {
   constexpr int kRanked = 10;
   ImportedJob imported;
   const nlohmann::json root = root_of(question, imported);
-  if (!root.is_object()) throw ConfigError({"job", "is no JSON object", "", "see web/questions.hpp"});
+  if (!root.is_object()) throw ConfigError({"job", "is not a JSON object", "", "see web/questions.hpp"});
   PlanQuestion asked = read_question(root, Origins());
   const auto layout = root.find("layout");
   PlanAnswer answer;
   const std::vector<std::string> left_out = keep_runnable(
       asked.job, layout != root.end() && layout->is_object() && layout->contains("schedule"), asked.space);
   if (!left_out.empty()) {
-    answer.notes.push_back(fmt::format("not searched, since {} does not run it: {}", asked.job.training.stack.name,
-                                       fmt::join(left_out, ", ")));
+    answer.notes.push_back(fmt::format("not searched, because {} does not support it: {}",
+                                       asked.job.training.stack.name, fmt::join(left_out, ", ")));
   }
   answer.options.nodes = {asked.job.cluster.nodes};
   answer.options.interruptions = asked.job.failures ? interruptions_of(asked.job) : Interruptions();
@@ -410,7 +409,7 @@ std::string answer_valid(const nlohmann::json& question) {
   if (ask == "plan" && question.contains("job")) return planned(question);
   if (ask == "export") return exported(question);
   throw ConfigError(
-      {"ask", fmt::format("nothing is known about \"{}\"", ask), "", "valid: simulate, view, plan, export, names"});
+      {"ask", fmt::format("unknown question \"{}\"", ask), "", "valid: simulate, view, plan, export, names"});
 }
 
 }  // namespace
@@ -418,7 +417,7 @@ std::string answer_valid(const nlohmann::json& question) {
 std::string answer(std::string_view question) {
   try {
     const nlohmann::json json = parse_json(question, "question");
-    if (!json.is_object()) throw ConfigError({"", "the question is no JSON object", "", "see web/questions.hpp"});
+    if (!json.is_object()) throw ConfigError({"", "the question is not a JSON object", "", "see web/questions.hpp"});
     return answer_valid(json);
   } catch (const ConfigError& error) {
     return error_json(error.diagnostic());
@@ -426,11 +425,11 @@ std::string answer(std::string_view question) {
     return error_json({"", negative.what(), "", ""});
   } catch (const InternalError& error) {
     return error_json(
-        {"", fmt::format("a bug of flopcast: {}", error.what()), "", "please report it with the page's address"});
+        {"", fmt::format("a bug in flopcast: {}", error.what()), "", "please report it with the page's address"});
   } catch (const nlohmann::json::exception& error) {
     return error_json({"", fmt::format("the question is malformed: {}", error.what()), "", "see web/questions.hpp"});
   } catch (const std::bad_alloc&) {
-    return error_json({"", "the browser's memory does not suffice", "", "fewer microbatches or ranks"});
+    return error_json({"", "the browser ran out of memory", "", "use fewer microbatches or ranks"});
   }
 }
 

@@ -1,14 +1,14 @@
-// What is asked, as plain data, which is all that an address carries; and the questions of the presets.
+// The question as plain data, which is what an address contains; and the questions of the presets.
 
 const kDefaultJob = {model: "gpt3-175b", cluster: "dgx-a100-80g", nodes: 8, tp: 8, pp: 8, cp: 1, ep: 1, vpp: 3, gbs: 64,
                      mbs: 1, sequence: 2048, schedule: "interleaved", recompute: "selective", zero: 0, sp: true, precision: "",
                      stack: "megatron-core", tokens: 0, price: 0, peak: 0, memory: 0, bandwidth: 0, links: 0, nic: 0};
 const kDefaultSchedule = {name: "1f1b", pp: 4, microbatches: 8, vpp: 2, forward: 1, backward: 2, weight: 1, p2p: 0};
 
-// A state is {mode: "job" | "schedule", sides: [{…}] or two of them, shown: which side the controls change, lesson: the
-// key of the preset that it is or was}.
+// A state is {mode: "job" | "schedule", sides: [{…}] or two of them, shown: index of the side that the controls change,
+// lesson: key of the preset on which it is based}.
 
-// Base64 that needs no escapes in an address, of UTF-8.
+// UTF-8 as Base64 that needs no escapes in an address.
 function encodeState(state) {
   const bytes = new TextEncoder().encode(JSON.stringify(state));
   let text = "";
@@ -16,7 +16,7 @@ function encodeState(state) {
   return btoa(text).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
 }
 
-// A side with what it leaves out filled in; null where a value is none that the controls could have set.
+// A side with its defaults filled in; null if a value could not have been set by the controls.
 function readSide(side, defaults) {
   if (typeof side !== "object" || side === null || Array.isArray(side)) return null;
   const types = {...defaults, config: ""};
@@ -26,7 +26,7 @@ function readSide(side, defaults) {
   return {...defaults, ...side};
 }
 
-// What an address holds; null where that is nothing the page can have written.
+// State in an address; null if the page cannot have written it.
 function decodeState(text) {
   try {
     const binary = atob(text.replace(/-/g, "+").replace(/_/g, "/"));
@@ -49,8 +49,8 @@ function acceptedChunks(names, schedule) {
 }
 const usesChunks = (names, schedule) => acceptedChunks(names, schedule).some(chunks => chunks > 1);
 
-// After another schedule was chosen: the number of chunks that it accepts nearest to the one that is there. A bare
-// schedule of one chunk asks for none, and keeps the number for the next one.
+// Called after a change of schedule: sets the accepted number of chunks nearest to the current one. A bare schedule
+// with one chunk ignores the number, which is kept for the next schedule.
 function fitChunks(side, names) {
   const schedule = side.schedule ?? side.name;
   if (side.name !== undefined && !usesChunks(names, schedule)) return;
@@ -58,21 +58,22 @@ function fitChunks(side, names) {
   side.vpp = accepted.reduce((best, chunks) => Math.abs(chunks - side.vpp) < Math.abs(best - side.vpp) ? chunks : best, accepted[0] ?? side.vpp);
 }
 
-// The devices of a side, and how many copies of the model they hold: what the other axes leave over.
+// Number of devices of a side, and of model replicas on them, which follows from the other axes.
 function devicesOf(side, names) {
   const perNode = names.clusters.find(cluster => cluster.name === side.cluster)?.devices_per_node ?? 1;
   const devices = side.nodes * perNode;
   return {devices, dp: Math.max(1, Math.floor(devices / (side.tp * side.pp * side.cp)))};
 }
 
-// Figures of one's own, over those of the cluster; 0 leaves its own. A peak without a number format is of both halves.
+// User-defined hardware that overrides the cluster's figures; 0 keeps them. A peak without a number format applies to
+// bf16 and fp16.
 function hardwareOf({peak, memory, bandwidth, links, nic, precision}) {
   const peaks = Object.fromEntries((precision ? [precision] : ["bf16", "fp16"]).map(format => [format, `${peak}TFLOP/s`]));
   const device = {...(peak > 0 ? {peak: peaks} : {}), ...(memory > 0 ? {memory_capacity: `${memory}GiB`} : {}), ...(bandwidth > 0 ? {memory_bandwidth: `${bandwidth}TB/s`} : {})};
   return {...(Object.keys(device).length > 0 ? {device} : {}), ...(links > 0 ? {intra_bandwidth: `${links}GB/s`} : {}), ...(nic > 0 ? {nic_bandwidth: `${nic}Gbit/s`} : {})};
 }
 
-// The job file that a side means. The batch of a step is what its control says, whatever the layout.
+// Job file of a side. The global batch is the value of its control, whatever the layout.
 function jobOf(side, names) {
   return {
     model: side.model,
@@ -85,18 +86,18 @@ function jobOf(side, names) {
   };
 }
 
-// The same with its layout open: what a plan searches.
+// The same job with an open layout, for a plan.
 function openJobOf(side, names) {
   const {layout, ...job} = jobOf(side, names);
   return {...job, layout: {global_batch_size: layout.global_batch_size}};
 }
 
-// What a layout makes of the devices and the batch, in words.
+// Describes devices, replicas and microbatches of a layout.
 function shapeText(side, names) {
   const {devices, dp} = devicesOf(side, names);
   const microbatches = side.gbs / (dp * side.mbs);
-  return `${devices} GPUs: ${dp} ${dp === 1 ? "copy" : "copies"} of the model (dp), ` +
-    (Number.isInteger(microbatches) ? `${microbatches} microbatch${microbatches === 1 ? "" : "es"} a pipeline` : `${side.gbs} sequences are no whole number of microbatches of ${side.mbs} for each`);
+  return `${devices} GPUs: ${dp} ${dp === 1 ? "replica" : "replicas"} of the model (dp), ` +
+    (Number.isInteger(microbatches) ? `${microbatches} microbatch${microbatches === 1 ? "" : "es"} per pipeline` : `${side.gbs} sequences are not a whole number of microbatches of ${side.mbs} for each`);
 }
 
 function questionOf(mode, side, names) {
@@ -106,7 +107,7 @@ function questionOf(mode, side, names) {
   return question;
 }
 
-// What is saved of a side: the key, what the button says, the file's name.
+// Exports of a side: key, label of the button, file name.
 const kExports = {
   svg: ["Figure (SVG)", "timeline.svg"],
   html: ["Report (HTML)", "report.html"],
@@ -115,31 +116,31 @@ const kExports = {
 };
 const exportsOf = mode => Object.keys(kExports).filter(as => mode === "job" || as !== "job");
 
-// Presets that teach. `look` is what to see, `play` what to change.
+// Presets that teach. `look` describes the view, `play` suggests changes.
 
 const kLessons = [
   {key: "bubble", title: "Your first bubble", mode: "schedule", sides: [{name: "gpipe", pp: 4, microbatches: 4}],
-   look: "Four ranks hold a quarter of the model each. The last rank cannot start before the first three have passed the first microbatch on, and the first rank has nothing to do until gradients come back: the grey triangles are the bubble, (p − 1) / (m + p − 1) of all device time when transfers take no time.",
-   play: "Drag the microbatches up: the same triangles, spread over more work. Drag the ranks up: they grow."},
+   look: "Four ranks hold a quarter of the model each. The last rank cannot start before the first three have processed the first microbatch, and the first rank is idle until gradients come back: the grey triangles are the bubble, (p − 1) / (m + p − 1) of all device time when transfers take no time.",
+   play: "Increase the microbatches: the triangles stay the same, but there is more work. Increase the ranks: the triangles grow."},
   {key: "memory", title: "Why 1F1B needs less memory", mode: "schedule", sides: [{name: "gpipe", pp: 4, microbatches: 8}, {name: "1f1b", pp: 4, microbatches: 8}],
-   look: "Both take equally long, and their bubbles are of equal size. But GPipe keeps the activations of all microbatches until the first backward pass, and 1F1B starts backward as soon as it can: rank 0 holds at most p of them. The strip under each rank is what it holds.",
-   play: "Drag the microbatches up: GPipe's strip grows with them, that of 1F1B does not."},
+   look: "Both take the same time, with equal bubbles. But GPipe keeps the activations of all microbatches until the first backward pass, and 1F1B starts backward as soon as it can: rank 0 holds at most p of them. The strip under each rank shows its activations.",
+   play: "Increase the microbatches: GPipe's strip grows with them, that of 1F1B does not."},
   {key: "interleaving", title: "Interleaving", mode: "schedule", sides: [{name: "1f1b", pp: 4, microbatches: 8}, {name: "interleaved", pp: 4, microbatches: 8, vpp: 2}],
-   look: "Each rank holds two thin slices of the model instead of a thick one (the second is drawn lighter), so that a microbatch comes round twice and the pipeline fills in half the time. The bubble shrinks by v.",
-   play: "Drag the transfer time up: there are v times as many transfers, and at some point they cost more than the smaller bubble gains. Drag the chunks up."},
+   look: "Each rank holds two thin slices of the model instead of a thick one (the second is drawn lighter), so that a microbatch passes each rank twice and the pipeline fills in half the time. The bubble shrinks by v.",
+   play: "Increase the transfer time: there are v times as many transfers, and at some point they cost more than the smaller bubble gains. Increase the chunks."},
   {key: "zero", title: "Zero bubble", mode: "schedule", sides: [{name: "1f1b", pp: 4, microbatches: 12}, {name: "zb-h2", pp: 4, microbatches: 12}],
-   look: "The backward pass has two halves. The rank before waits for the gradient of the input (I) only; the gradient of the weights (W) can be computed whenever there is nothing better to do. ZB-H2 fills what was bubble with it: from its first action to its last, the span, no rank waits. The ranks still start one after the other, which makes the makespan longer than the span; the next step follows rank by rank in the same way.",
-   play: "Look at the strips: the price is memory. Choose zb-h1 on side B: 1F1B's memory, the same makespan, but a longer span. Drag W down: the less there is to move, the less it helps."},
+   look: "The backward pass has two halves. The previous rank waits only for the gradient of the input (I); the gradient of the weights (W) can be computed whenever the rank is idle. ZB-H2 fills the bubble with it: from its first action to its last, the span, no rank waits. The ranks still start one after the other, which makes the makespan longer than the span; the next step follows rank by rank in the same way.",
+   play: "Look at the strips: the price is memory. Choose zb-h1 on side B: 1F1B's memory, the same makespan, but a longer span. Decrease W: the less there is to move, the less it helps."},
   {key: "2bw", title: "What 2BW trades", mode: "schedule", sides: [{name: "1f1b", pp: 4, microbatches: 16}, {name: "pipedream-2bw", pp: 4, microbatches: 16}],
-   look: "PipeDream-2BW never flushes: while one version of the weights is being trained, the next microbatches go in under it, so the drawn fill and drain are paid once for the whole training and not in every step. It costs a second copy of the weights, and gradients that are one update old.",
+   look: "PipeDream-2BW never flushes: the next microbatches start before the current weights are updated, so the fill and drain shown occur once in the whole training instead of in every step. It costs a second copy of the weights, and gradients that are one update old.",
    play: "Compare 'bubble once the pipeline is full', 'copies of the weights' and 'staleness' above."},
   {key: "gpt3", title: "GPT-3 on 64 GPUs", mode: "job", sides: [{stack: "megatron-2022"}],
-   look: "A whole step of GPT-3 175B on eight DGX A100: tensor parallelism inside a node, a pipeline of eight nodes, three chunks a rank. It was measured at 13.75 s (Korthikanti et al. 2022, arXiv 2205.05198), one of the runs that constants were fitted to.",
-   play: "Drag the chunks to 1 or tensor parallel to 4 (the batch of a step stays), choose recomputation full or none, or compare with another cluster."},
+   look: "A whole step of GPT-3 175B on eight DGX A100: tensor parallelism inside a node, a pipeline of eight nodes, three chunks per rank. It was measured at 13.75 s (Korthikanti et al. 2022, arXiv 2205.05198), one of the runs that constants were fitted to.",
+   play: "Set the chunks to 1 or tensor parallel to 4 (the global batch stays), choose recomputation full or none, or compare with another cluster."},
 ];
 
-// Tasks: where to begin, what to reach, whether the engine's answer reaches it, and what it says so far. `asked` are the
-// controls that stay as they are.
+// Tasks: initial state, goal, whether the engine's answer reaches it, and a summary of the answer. `asked` are the
+// controls that must stay unchanged.
 
 const kBare = {pp: 4, microbatches: 8, forward: 1, backward: 2, weight: 1, p2p: 0};
 const kPlain = {pp: 1, vpp: 1, schedule: "1f1b", recompute: "none", sp: false};
@@ -153,22 +154,22 @@ const kTasks = [
    goal: "GPipe on four ranks is idle for 43 % of the time. Bring it below 10 %.",
    reached: view => view.metrics.idle_fraction < 0.1, now: idle},
   {key: "task-memory", title: "Half the memory", mode: "schedule", sides: [{name: "gpipe", ...kBare}], asked: ["pp", "microbatches", "forward", "backward", "p2p"],
-   goal: "GPipe holds the activations of eight microbatches. Hold four at most, and end no later than after 33.",
+   goal: "GPipe holds the activations of eight microbatches. Hold at most four, and finish within 33.",
    reached: view => view.figures.activations <= 4 && view.metrics.makespan <= 33, now: view => `${held(view)}, ends after ${significant(view.metrics.makespan)}`},
   {key: "task-half", title: "Halve the bubble", mode: "schedule", sides: [{name: "1f1b", ...kBare}], asked: ["pp", "microbatches", "forward", "backward", "p2p"],
-   goal: "With the same ranks, microbatches and times: half of 1F1B's 27 % at most.",
+   goal: "With the same ranks, microbatches and times, get to at most half of 1F1B's 27 %.",
    reached: view => view.metrics.idle_fraction <= 0.1364, now: idle},
   {key: "task-free", title: "At no price", mode: "schedule", sides: [{name: "1f1b", ...kBare}], asked: ["pp", "microbatches", "forward", "backward", "p2p"],
-   goal: "The same, and no rank holds more than 1F1B's four microbatches.",
+   goal: "The same, while no rank holds more than 1F1B's four microbatches.",
    reached: view => view.metrics.idle_fraction <= 0.1364 && view.figures.activations <= 4, now: view => `${idle(view)}, ${held(view)}`},
   {key: "task-links", title: "Slow links", mode: "schedule", sides: [{name: "interleaved", ...kBare, vpp: 8, p2p: 0.25}], asked: ["name", "pp", "microbatches", "forward", "backward", "p2p"],
-   goal: "Every chunk more fills the pipeline sooner and sends more. Find the number of chunks that ends first.",
+   goal: "Each additional chunk fills the pipeline sooner but sends more. Find the number of chunks that finishes first.",
    reached: view => view.metrics.makespan <= 32, now: view => `ends after ${significant(view.metrics.makespan)}`},
   {key: "task-fit", title: "Make it fit", mode: "job", sides: [{...kPlain, model: "llama3-70b", cluster: "dgx-h100", nodes: 4, tp: 8, gbs: 128, sequence: 8192}], asked: ["model", "cluster", "nodes", "sequence"],
    goal: "Llama 3 70B on four nodes of H100, sequences of 8,192 tokens. Make it fit.",
    reached: view => view.result.memory.fits, now: fits},
   {key: "task-fast", title: "Under 14 seconds", mode: "job", sides: [{...kPlain, model: "gpt3-175b", cluster: "dgx-a100-80g", nodes: 8, tp: 8, pp: 8, gbs: 64, sequence: 2048, recompute: "full", stack: "megatron-2022"}], asked: ["model", "cluster", "nodes", "gbs", "sequence", "stack"],
-   goal: "GPT-3 on 64 A100 takes 19 s when everything is computed twice. Get below 14 s, and let it fit.",
+   goal: "GPT-3 on 64 A100 takes 19 s with full recomputation. Get below 14 s, and make it fit.",
    reached: view => view.result.iteration.time_s < 14 && view.result.memory.fits, now: view => `${stepTime(view)}, ${fits(view)}`},
   {key: "task-long", title: "128 K tokens", mode: "job", sides: [{...kPlain, model: "llama3-8b", cluster: "dgx-h100", nodes: 4, tp: 8, sp: true, gbs: 32, sequence: 131072}], asked: ["model", "cluster", "nodes", "sequence", "recompute"],
    goal: "Sequences of 131,072 tokens on four nodes, without recomputation. Make it fit.",
@@ -177,7 +178,7 @@ const kTasks = [
    goal: "Mixtral on four nodes without tensor parallelism and recomputation. Make it fit.",
    reached: view => view.result.memory.fits, now: fits},
   {key: "task-price", title: "In 40 days", mode: "job", sides: [{...kPlain, model: "llama3-8b", cluster: "dgx-h100", nodes: 1, tp: 2, zero: 1, gbs: 512, sequence: 8192, recompute: "selective", tokens: 1000, price: 2}], asked: ["model", "sequence", "tokens", "price"],
-   goal: "Train Llama 3 8B on a trillion tokens within 40 days, for less than $70,000 at $2 a GPU hour.",
+   goal: "Train Llama 3 8B on a trillion tokens within 40 days, for less than $70,000 at $2 per GPU hour.",
    reached: ({result}) => result.memory.fits && result.training.days <= 40 && result.training.cost_usd < 70000,
    now: view => `${significant(view.result.training?.days ?? 0)} days, $${countText(Math.round(view.result.training?.cost_usd ?? 0))}, ${fits(view)}`},
 ];

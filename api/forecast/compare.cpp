@@ -55,13 +55,13 @@ ComparedLayout compared(const JobOptions& job, const std::string& layout) {
   }
   const std::vector<FlagValue> values = parse_layout_text(layout);
   LoadedJob loaded = job.load_with(values);
-  // Another tp or pp leaves over another dp, unless the layout says which.
+  // A different tp or pp changes dp, unless the layout sets dp.
   const auto sets_dp = [](const FlagValue& value) { return value.key->field == "layout.dp"; };
   if (std::none_of(values.begin(), values.end(), sets_dp)) loaded.leave_dp_over();
   return forecast_job(layout, loaded);
 }
 
-// A saved result as it is, unless flags change its job.
+// A saved result unchanged, unless flags change its job.
 ComparedLayout first_of(const JobOptions& job) {
   if (job.file() && job.given().empty()) {
     if (std::optional<ComparedLayout> saved = saved_layout(job, *job.file())) return std::move(*saved);
@@ -69,15 +69,15 @@ ComparedLayout first_of(const JobOptions& job) {
   return forecast_job("job", job.load_with({}));
 }
 
-// Of --measured. Throws ConfigError when it is no time above zero.
+// Step time of --measured. Throws ConfigError if it is not a time above zero.
 MeasuredStep measured_step(const std::string& text) {
   const ParsedQuantity parsed = parse_quantity(text, Dimension::kTime);
   if (parsed.value && *parsed.value > 0.0) return {*parsed.value, 0, *parsed.value, *parsed.value};
-  throw ConfigError({"--measured", fmt::format("\"{}\" {}", text, parsed.value ? "is no step time" : parsed.problem),
-                     "", "such as 14.2s"});
+  throw ConfigError({"--measured", fmt::format("\"{}\" {}", text, parsed.value ? "must be above 0" : parsed.problem),
+                     "", "give a step time, such as 14.2s"});
 }
 
-// A job's forecast; of a saved result that of the job that it answers.
+// Forecast of a job; for a saved result, of the job in it.
 Forecast forecast_of(const JobOptions& job) {
   if (job.file() && job.given().empty() && saved_layout(job, *job.file())) {
     const nlohmann::json saved = parse_json(job.disk().read(*job.file()), *job.file());
@@ -91,7 +91,7 @@ Forecast forecast_of(const JobOptions& job) {
   return forecast(JobOptions::read(job.load_with({})), read_file);
 }
 
-// "rank*.json.gz", where no shell has put the files in its place.
+// Files that match "rank*.json.gz", if no shell has expanded the pattern.
 std::vector<std::string> files_named(const std::string& pattern) {
   std::error_code ignored;
   const bool plain = pattern.find_first_of("*?") == std::string::npos || std::filesystem::exists(pattern, ignored);
@@ -103,7 +103,7 @@ std::vector<std::string> files_named(const std::string& pattern) {
     const std::string name = entry.path().filename().string();
     if (fnmatch(path.filename().c_str(), name.c_str(), 0) == 0) files.push_back(entry.path().string());
   }
-  if (files.empty()) throw ConfigError({"--trace", fmt::format("no file is called {}", pattern), "--trace", ""});
+  if (files.empty()) throw ConfigError({"--trace", fmt::format("no file matches {}", pattern), "--trace", ""});
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -118,7 +118,7 @@ std::vector<TracedRank> read_traces(const std::vector<std::string>& patterns, do
   return ranks;
 }
 
-// The products of traces that name operators with their shapes.
+// Matrix products in traces that record operators with their shapes.
 std::vector<Sample> traced_products(const std::vector<std::string>& patterns) {
   std::vector<Sample> products;
   for (const std::string& pattern : patterns) {
@@ -136,7 +136,7 @@ std::vector<Sample> traced_products(const std::vector<std::string>& patterns) {
 
 MeasuredStep traced_step(const std::vector<TracedRank>& ranks) {
   std::vector<double> seconds;
-  std::size_t steps = 0;  // which ranks share
+  std::size_t steps = 0;  // all ranks have the same steps
   for (const TracedRank& rank : ranks) {
     steps = std::max(steps, rank.steps.size());
     for (const TracedStep& step : rank.steps) seconds.push_back(step.time_s);
@@ -153,21 +153,20 @@ class Compare final : public Question {
     job_.add_to(form);
     job_.add_layouts(form);
     form.begin_group("Comparison");
-    form.add_flag("--strategies", strategies_, "DP, PP, TP, DP+PP, DP+TP and DP+PP+TP for this job");
-    form.add_flag("--optimizations", optimizations_, "what each trick of gradient exchange buys on this job");
-    form.add_option("--measured", measured_, "TIME",
-                    "a measured step: where the gap to the forecast comes from, cause by cause");
-    form.add_option("--log", log_, "FILE", "the same from a training log, or with --measured");
+    form.add_flag("--strategies", strategies_, "compare DP, PP, TP, DP+PP, DP+TP and DP+PP+TP for this job");
+    form.add_flag("--optimizations", optimizations_, "gain of each optimization of gradient exchange for this job");
+    form.add_option("--measured", measured_, "TIME", "measured step time: causes of the gap to the forecast");
+    form.add_option("--log", log_, "FILE", "training log with measured step times; also with --measured");
     form.add_option("--trace", trace_files_, "FILE…",
-                    "traces of such a step (torch.profiler, Nsight Systems' .sqlite, Chakra, flopcast run), a file a "
-                    "rank: what they show of each cause");
-    form.add_output("--svg", svg_, "with --trace: forecast and traced ranks on one axis of time");
+                    "traces of the step, one file per rank (torch.profiler, Nsight Systems' .sqlite, Chakra, "
+                    "flopcast run): evidence for each cause");
+    form.add_output("--svg", svg_, "with --trace: forecast and traced ranks on one time axis");
     form.place_output({.format_by_ending = true});
   }
 
   Answer ask(const Context& /*context*/) override {
     if (svg_ && trace_files_.empty()) {
-      throw ConfigError({"--svg", "draws traces over the forecast, and none is given", "", "give --trace FILE…"});
+      throw ConfigError({"--svg", "draws traces over the forecast, but no trace is given", "", "add --trace FILE…"});
     }
     if (!trace_files_.empty()) job_.take_layouts(trace_files_);
     job_.sort_out_layouts();
@@ -175,15 +174,15 @@ class Compare final : public Question {
     const bool asks_why = measured_ || log_ || !trace_files_.empty();
     if (strategies_ + optimizations_ + asks_why > 1) {
       throw ConfigError({"compare",
-                         "--strategies, --optimizations, and --measured with --log and --trace are three questions", "",
-                         "ask one"});
+                         "--strategies, --optimizations, and --measured with --log and --trace cannot be combined", "",
+                         "give only one of them"});
     }
     const bool of_one_job = strategies_ || optimizations_ || asks_why;
     if (of_one_job && !job_.layouts().empty()) {
       throw ConfigError({job_.layouts().front(),
-                         "--strategies, --optimizations, --measured, --log and --trace ask about one job, not about "
+                         "--strategies, --optimizations, --measured, --log and --trace apply to one job, not to "
                          "layouts",
-                         "", "leave one of the two out"});
+                         "", "omit the layouts or these flags"});
     }
     if (asks_why) return why();
     return of_one_job ? single_changes() : side_by_side();
@@ -200,19 +199,19 @@ class Compare final : public Question {
   }
 
   Answer side_by_side() {
-    // A single change is compared with the job itself.
+    // A single layout without files is compared with the job itself.
     const std::vector<std::string>& given = job_.layouts();
     const bool has_files = std::any_of(given.begin(), given.end(), is_file);
     if (job_.file() || (given.size() == 1 && !has_files)) layouts_.push_back(first_of(job_));
     for (const std::string& layout : given) layouts_.push_back(compared(job_, layout));
     if (layouts_.size() < 2) {
-      throw ConfigError({"compare", "needs two layouts", "", "such as: flopcast compare job.json tp=4,pp=8"});
+      throw ConfigError({"compare", "needs two layouts", "", "give two, such as: flopcast compare job.json tp=4,pp=8"});
     }
     return {.tables = [this] { return comparison_tables(layouts_); },
             .json = [this] { return write_comparison(layouts_); }};
   }
 
-  // Where the gap between forecast and measurement comes from.
+  // Causes of the gap between forecast and measurement.
   Answer why() {
     forecast_ = forecast_of(job_);
     gather_evidence();
@@ -277,11 +276,10 @@ class Compare final : public Question {
 
 QuestionInfo compare_question() {
   return {"compare",
-          "layouts side by side, the difference term by term; strategies; optimizations",
+          "compare layouts side by side, term by term; strategies; optimizations; measured steps",
           "flopcast compare [JOB] LAYOUT… [options]",
-          "Layouts side by side, the difference in step time split term by term. LAYOUT is tp=8,pp=4,… over JOB, a job "
-          "file, "
-          "a plan or a result.",
+          "Compares layouts side by side and splits the difference in step time term by term. LAYOUT is tp=8,pp=4,… "
+          "applied to JOB, or a job file, a plan or a result.",
           {"flopcast compare job.json tp=4,pp=8 tp=2,pp=16,vpp=2",
            "flopcast compare --model llama2-70b --cluster 8xdgx-a100-80g --gbs 64 tp=8,pp=8 tp=4,pp=8,zero=1",
            "flopcast compare job.json --strategies", "flopcast compare job.json --optimizations",

@@ -26,7 +26,7 @@ std::string memory_figure(const Forecast& answer, const FigureStyle& style) {
   return write_series_svg(memory_charts(answer), options);
 }
 
-// Fine-tuning without a pipeline holds one microbatch at a time: its memory asks for no batch.
+// Fine-tuning without a pipeline holds one microbatch at a time, so its memory does not depend on the batch.
 LoadedJob with_one_microbatch(LoadedJob loaded) {
   nlohmann::json& root = *loaded.root;
   const bool tuned = root.contains("training") && root["training"].is_object() && root["training"].contains("finetune");
@@ -34,14 +34,14 @@ LoadedJob with_one_microbatch(LoadedJob loaded) {
   nlohmann::json& layout = root["layout"];
   if (layout.is_null()) layout = nlohmann::json::object();
   if (!layout.is_object() || layout.contains("global_batch_size") || layout.contains("accumulation")) return loaded;
-  // How many a pipeline holds at a time is its schedule's, up to the batch.
+  // With a pipeline, the schedule and the batch determine how many microbatches are held.
   if (layout.value("pp", nlohmann::json(1)) != 1) return loaded;
   layout["accumulation"] = 1;
-  loaded.notes.emplace_back("layout.accumulation is 1: give --gbs N for another");
+  loaded.notes.emplace_back("layout.accumulation is 1; to change it, give --gbs N");
   return loaded;
 }
 
-// "qlora fits: 14.7 of 24 GiB" of who fine-tunes; empty for others.
+// "qlora fits: 14.7 of 24 GiB" for fine-tuning; empty otherwise.
 std::string tuning_answer(const Forecast& answer) {
   const std::optional<Finetune>& finetune = answer.step.job.training.finetune;
   if (!finetune) return "";
@@ -56,9 +56,9 @@ class Memory final : public Question {
     job_.add_to(form);
     job_.add_more_files(form);
     form.place_output();
-    form.add_flag("--over-time", over_time_, "every change over the step instead of the peak");
-    form.add_flag("--explain", tensors_, "the tensors of the fullest rank at its fullest moment");
-    form.add_flag("--check", check_, "exit with 3 when it does not fit");
+    form.add_flag("--over-time", over_time_, "show every change during the step instead of the peak");
+    form.add_flag("--explain", tensors_, "list the tensors of the fullest rank at its peak");
+    form.add_flag("--check", check_, "exit with status 3 if the job does not fit");
     variation_.add_lengths_to(form);
     form.place_figure("draw every rank's memory over time");
     form.place_page();
@@ -66,7 +66,7 @@ class Memory final : public Question {
 
   Answer ask(const Context& context) override {
     if (over_time_ && tensors_) {
-      throw ConfigError({"--explain", "contradicts --over-time", "", "give one of the two"});
+      throw ConfigError({"--explain", "conflicts with --over-time", "", "give only one of them"});
     }
     if (std::optional<Answer> config = job_.config_answer(context)) return std::move(*config);
     forecast_ = forecast(JobOptions::read(with_one_microbatch(job_.load())), read_file);
@@ -108,7 +108,7 @@ class Memory final : public Question {
     return tables;
   }
 
-  // Every rank's memory, the tensors of the fullest, and when it holds them.
+  // Memory of every rank, tensors of the fullest rank, and memory over time.
   std::string page(PageInfo info) const {
     const Job& job = forecast_.step.job;
     info.title = fmt::format("Memory: {} on {}", job.model.name, job.cluster.name);
@@ -124,8 +124,8 @@ class Memory final : public Question {
   void finish(const Context& context) const {
     const MemoryResult& memory = forecast_.result.memory;
     if (!check_ || memory.fits) return warn_of(forecast_, context);
-    std::string text = fmt::format("does not fit: the fullest rank needs {:.1f} GiB of {:.1f} GiB", memory.shown_gib,
-                                   memory.capacity_gib);
+    std::string text = fmt::format("does not fit: the fullest rank needs {:.1f} GiB but its device has {:.1f} GiB",
+                                   memory.shown_gib, memory.capacity_gib);
     for (const std::string& line : what_fits(forecast_, read_file)) text += "\n  help: " + line;
     throw NegativeAnswer(text);
   }
@@ -143,9 +143,9 @@ class Memory final : public Question {
 
 QuestionInfo memory_question() {
   return {"memory",
-          "memory of each pipeline rank, at its peak and over time",
+          "memory of each pipeline rank, peak and over time",
           "flopcast memory [JOB] [FILE…] [options]",
-          "Memory of each pipeline rank: weights, gradients, optimizer, activations, workspace.",
+          "Forecasts the memory of each pipeline rank: weights, gradients, optimizer, activations, workspace.",
           {"flopcast memory job.json", "flopcast memory job.json --check && sbatch train.sh",
            "flopcast memory job.json --explain", "flopcast memory job.json --over-time --format csv -o memory.csv"},
           make_question<Memory>};

@@ -34,7 +34,7 @@ Table flows_table(const FlowCase& flows, const std::vector<double>& finish) {
   return table;
 }
 
-// How much of each link is used until the last flow ends.
+// Load of each link until the last flow ends.
 Table links_table(const FlowCase& flows, const std::vector<double>& finish) {
   std::vector<double> carried(flows.links.size(), 0.0);
   for (FlowId flow = 0; flow < finish.size(); ++flow) {
@@ -59,20 +59,20 @@ Table links_table(const FlowCase& flows, const std::vector<double>& finish) {
 class NetworkFlows final : public Question {
  public:
   void declare(Form& form) override {
-    form.add_positional("CASE.json", file_, "links and flows; - reads standard input");
+    form.add_positional("CASE.json", file_, "links and flows; - for standard input");
     form.place_output();
   }
 
   Answer ask(const Context& context) override {
-    if (!file_) throw ConfigError({"CASE.json", "is missing", "", "a file of links and flows"});
+    if (!file_) throw ConfigError({"CASE.json", "is missing", "", "give a file with links and flows"});
     flows_ = read_flow_case(read_input(context.streams, *file_), *file_);
     finish_ = finish_times(flows_.program);
-    // Seconds: what ends later than clocks can tell, or began with more than numbers hold.
+    // Limit in seconds: rejects flows that end later than times can represent, or whose inputs overflow.
     constexpr double kLatest = 1e18;
     for (FlowId flow = 0; flow < finish_.size(); ++flow) {
       if (finish_[flow] <= kLatest) continue;
-      throw ConfigError(
-          {fmt::format("flows[{}]", flow), "ends after more than 1e18 s", *file_, "fewer bytes, or a wider link"});
+      throw ConfigError({fmt::format("flows[{}]", flow), "takes more than 1e18 s", *file_,
+                         "reduce its bytes, or increase a link's bandwidth"});
     }
     return {.tables =
                 [this] {
@@ -88,7 +88,7 @@ class NetworkFlows final : public Question {
   std::vector<double> finish_;
 };
 
-// JOB, or a cluster alone: "8xdgx-h100".
+// JOB, or only a cluster: "8xdgx-h100".
 bool is_job(JobOptions& job) {
   job.take_file_for("cluster", "", "",
                     [](const std::string& file) { return files_on_disk().kind_of(file) == Files::Kind::kNone; });
@@ -105,7 +105,7 @@ Cluster cluster_alone(const JobOptions& job, std::vector<std::string>& assumptio
   if (root.contains("cluster") && !given) {
     if (root.at("cluster").is_string()) root["cluster"] = {{"name", root.at("cluster")}};
     root["cluster"]["network"] = nlohmann::json::object();
-    assumptions.emplace_back("cluster.network is a tree that is never short of cables");
+    assumptions.emplace_back("cluster.network is a non-blocking tree");
   }
   ObjectReader reader(root, "", loaded.origins);
   return read_cluster(reader, nullptr, assumptions, loaded.origins);
@@ -124,7 +124,7 @@ class NetworkShow final : public Question {
     if (forecast_) loads_ = forecast_->loads;
     cluster_ = forecast_ ? forecast_->step.job.cluster : cluster_alone(job_, assumptions_);
     if (!cluster_.shares_links()) {
-      throw ConfigError({"cluster.network", "is none: every group has its links to itself", "",
+      throw ConfigError({"cluster.network", "is none: groups do not share links", "",
                          choices_help("", catalogue_names(CatalogueKind::kNetworks))});
     }
     fabric_.emplace(cluster_);
@@ -159,21 +159,23 @@ class NetworkShow final : public Question {
 }  // namespace
 
 QuestionInfo network_flows_question() {
-  return {"network flows",
-          "when flows that share links end",
-          "flopcast network flows CASE.json [options]",
-          "When flows that share links end. Rates are max-min fair at every moment: no flow could be faster without "
-          "slowing one that is no faster. CASE.json has \"links\" [{\"name\", \"bandwidth\"}] in bytes per second and "
-          "\"flows\" [{\"src\", \"dst\", \"bytes\", \"start\", \"links\", \"rate\", \"after\", \"weights\"}].",
-          {"flopcast network flows incast.json", "flopcast network flows incast.json --format json"},
-          make_question<NetworkFlows>};
+  return {
+      "network flows",
+      "end times of flows that share links",
+      "flopcast network flows CASE.json [options]",
+      "Computes when flows that share links end. Rates are max-min fair at every moment: no flow could be faster "
+      "without "
+      "slowing down one that is no faster. CASE.json has \"links\" [{\"name\", \"bandwidth\"}] in bytes per second and "
+      "\"flows\" [{\"src\", \"dst\", \"bytes\", \"start\", \"links\", \"rate\", \"after\", \"weights\"}].",
+      {"flopcast network flows incast.json", "flopcast network flows incast.json --format json"},
+      make_question<NetworkFlows>};
 }
 
 QuestionInfo network_show_question() {
   return {"network show",
-          "the links between a cluster's nodes, and their loads",
+          "links between a cluster's nodes, and their loads",
           "flopcast network show CLUSTER|JOB [options]",
-          "The links between a cluster's nodes, and, of a job, how full they are while its step waits.",
+          "Shows the links between a cluster's nodes and, for a job, their utilization while its step waits.",
           {"flopcast network show 64xdgx-h100 --network meta-24k --svg fabric.svg",
            "flopcast network show job.json --oversubscription 4 --svg fabric.svg"},
           make_question<NetworkShow>};

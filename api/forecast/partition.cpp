@@ -53,26 +53,26 @@ double quantity(const char* flag, const std::string& text, Dimension dimension) 
 }
 
 std::vector<PlannerLevel> levels_of(const PlannerFlags& flags) {
-  if (!flags.workers) refuse("--workers", "is missing", "such as 16, or 4x2 for two nodes of four");
+  if (!flags.workers) refuse("--workers", "is missing", "give a count such as 16, or 4x2 for two nodes of four");
   std::vector<PlannerLevel> levels;
   for (const std::string& units : split(*flags.workers, 'x')) {
     constexpr double kMost = 1e6;
     const double count = number("--workers", units);
     if (count < 1 || count > kMost || count != static_cast<int>(count)) {
-      refuse("--workers", fmt::format("\"{}\" is no number of workers", units), "such as 16, or 4x2");
+      refuse("--workers", fmt::format("\"{}\" is not a number of workers", units), "give a count such as 16, or 4x2");
     }
     levels.push_back({static_cast<int>(count), BytesPerSecond()});
   }
   const std::string help = fmt::format(
-      "--workers {} has {} levels: give as many rates, innermost first, such as "
+      "--workers {} has {} levels: give one rate per level, innermost first, such as "
       "10GB/s,1GB/s",
       *flags.workers, levels.size());
   if (!flags.bandwidth) refuse("--bandwidth", "is missing", help);
   const std::vector<std::string> rates = split(*flags.bandwidth, ',');
-  if (rates.size() != levels.size()) refuse("--bandwidth", fmt::format("{} rates", rates.size()), help);
+  if (rates.size() != levels.size()) refuse("--bandwidth", fmt::format("has {} rates", rates.size()), help);
   for (std::size_t index = 0; index < rates.size(); ++index) {
     levels[index].bandwidth = BytesPerSecond(quantity("--bandwidth", rates[index], Dimension::kBandwidth));
-    if (!(levels[index].bandwidth.value() > 0)) refuse("--bandwidth", "0 B/s", "expected more than 0");
+    if (!(levels[index].bandwidth.value() > 0)) refuse("--bandwidth", "is 0 B/s", "give more than 0");
   }
   return levels;
 }
@@ -85,7 +85,7 @@ PlannerOptions options_of(const PlannerFlags& flags) {
   if (flags.memory) options.memory = Bytes(quantity("--memory", *flags.memory, Dimension::kBytes));
   if (flags.compression) {
     options.activation_compression = number("--activation-compression", *flags.compression);
-    if (*options.activation_compression == 0) refuse("--activation-compression", "0", "expected more than 0");
+    if (*options.activation_compression == 0) refuse("--activation-compression", "is 0", "give more than 0");
   }
   return options;
 }
@@ -100,7 +100,8 @@ std::string last_layers(const LayerGraph& graph, const CutStates& cuts, const Cu
   return names;
 }
 
-// The plan as counts along the row in which a profile's layers are simulated; nothing where a stage is no piece of it.
+// The plan as layer counts along the order in which a profile's layers are simulated; nullopt if a stage is not
+// contiguous in that order.
 std::optional<std::vector<int>> along_the_row(const LayerGraph& graph, const CutStates& cuts,
                                               const PipelinePlan& plan) {
   const std::set<std::size_t> kept(cuts.kept.begin(), cuts.kept.end());
@@ -133,7 +134,7 @@ PartitionAnswer answer_for_graph(const PlannerFlags& flags) {
   const CutStates cuts = cut_states(graph);
   const auto plan = plan_pipeline(cuts, levels, options);
   if (!plan) {
-    throw NegativeAnswer(options.memory ? fmt::format("no plan fits {} on a worker", *flags.memory)
+    throw NegativeAnswer(options.memory ? fmt::format("no plan fits into {} per worker", *flags.memory)
                                         : std::string("no split has a stage for every worker: add --fewer"));
   }
   PartitionAnswer answer;
@@ -157,22 +158,23 @@ PartitionAnswer answer_for_graph(const PlannerFlags& flags) {
   answer.notes.push_back(fmt::format("{:.2f} x one worker; {:.2f} x data parallelism on all",
                                      plan->one_worker / plan->time_per_minibatch,
                                      plan->data_parallel / plan->time_per_minibatch));
-  if (!answer.stage_layers) answer.notes.emplace_back("stages run beside each other's layers: no list of counts");
-  if (cuts.in_a_row) answer.notes.emplace_back("too many cuts in the graph: its layers were put in a row");
+  if (!answer.stage_layers)
+    answer.notes.emplace_back("a stage is not contiguous in the layer order: no list of counts");
+  if (cuts.in_a_row) answer.notes.emplace_back("too many cuts in the graph: its layers were treated as a chain");
   return answer;
 }
 
 PartitionAnswer answer_for_costs(const PlannerFlags& flags) {
-  if (!flags.stages) refuse("--stages", "is missing", "how many stages the costs are split into");
+  if (!flags.stages) refuse("--stages", "is missing", "give the number of stages");
   std::vector<double> costs;
   for (const std::string& text : split(*flags.costs, ',')) costs.push_back(number("--costs", text));
   if (*flags.stages < 1 || static_cast<std::size_t>(*flags.stages) > costs.size()) {
-    refuse("--stages", fmt::format("{} stages for {} costs", *flags.stages, costs.size()),
+    refuse("--stages", fmt::format("is {} for {} costs", *flags.stages, costs.size()),
            fmt::format("valid: 1 to {}", costs.size()));
   }
   PartitionAnswer answer;
   answer.method = "min-max";
-  answer.title = fmt::format("{} layers in {} stages, the slowest as fast as possible", costs.size(), *flags.stages);
+  answer.title = fmt::format("{} layers in {} stages, minimizing the slowest", costs.size(), *flags.stages);
   answer.in_seconds = false;
   answer.stage_layers = min_max_partition(costs, *flags.stages);
   const std::vector<double> times = part_costs(costs, *answer.stage_layers);
@@ -193,7 +195,7 @@ Forecast forecast_with(Job job, StageSplit split) {
 
 PartitionAnswer answer_for_job(const Job& job) {
   if (!job.layout.stage_layers.empty() || job.layout.stage_split) {
-    throw ConfigError({"layout.stage_layers", "is what this command finds", job.origins.where("layout.stage_layers"),
+    throw ConfigError({"layout.stage_layers", "is computed by this command", job.origins.where("layout.stage_layers"),
                        "leave it out"});
   }
   const Forecast balanced = forecast_with(job, StageSplit::kBalanced);
@@ -218,10 +220,10 @@ PartitionAnswer answer_for_job(const Job& job) {
     ranks[static_cast<std::size_t>(*stage.rank)] += stage.time;
     answer.stages.push_back(stage);
   }
-  // A bidirectional schedule brings two microbatches through each rank in that time.
+  // A bidirectional schedule takes two microbatches through each rank in that time.
   answer.bottleneck = *std::max_element(ranks.begin(), ranks.end()) * step.stages.model_stages /
                       static_cast<double>(step.stages.stages());
-  if (!balanced.result.memory.fits) answer.notes.emplace_back("neither this split nor another that was tried fits");
+  if (!balanced.result.memory.fits) answer.notes.emplace_back("none of the splits tried fits");
   return answer;
 }
 
@@ -229,15 +231,16 @@ void check_combination(const PlannerFlags& flags, const JobOptions& job) {
   const bool has_job = job.names_a_job();
   const int questions = (flags.costs ? 1 : 0) + (flags.graph ? 1 : 0) + (has_job ? 1 : 0);
   const char* const help = "give one of: a job, --costs 3,1,4 --stages N, --graph FILE --workers N --bandwidth RATE";
-  if (questions == 0) refuse("partition", "nothing to split", help);
-  if (questions > 1) refuse("partition", "more than one thing to split", help);
+  if (questions == 0) refuse("partition", "has nothing to split", help);
+  if (questions > 1) refuse("partition", "has more than one thing to split", help);
   for (const FlagValue* value : job.given()) {
-    if (!has_job) refuse(value->flag.c_str(), "belongs to a job", "leave it out, or give JOB or --model and --cluster");
+    if (!has_job)
+      refuse(value->flag.c_str(), "applies only to a job", "leave it out, or give JOB or --model and --cluster");
   }
   const auto belongs = [](bool given, bool allowed, const char* flag, const char* to) {
-    if (given && !allowed) refuse(flag, fmt::format("belongs to {}", to), "leave it out");
+    if (given && !allowed) refuse(flag, fmt::format("applies only to {}", to), "leave it out");
   };
-  belongs(flags.stages.has_value(), flags.costs.has_value(), "--stages", "--costs; a job has layout.pp");
+  belongs(flags.stages.has_value(), flags.costs.has_value(), "--stages", "--costs; for a job, set layout.pp");
   const bool graph = flags.graph.has_value();
   belongs(flags.workers.has_value(), graph, "--workers", "--graph");
   belongs(flags.bandwidth.has_value(), graph, "--bandwidth", "--graph");
@@ -253,17 +256,17 @@ class Partition final : public Question {
   void declare(Form& form) override {
     form.begin_group("Bare costs");
     form.add_option("--costs", flags_.costs, "T,T,…", "time of each layer, in any unit");
-    form.add_option("--stages", flags_.stages, "N", "stages to split them into");
+    form.add_option("--stages", flags_.stages, "N", "number of stages to split them into");
     form.begin_group("PipeDream's planner");
-    form.add_option("--graph", flags_.graph, "FILE", "a profile as PipeDream's graph.txt");
-    form.add_option("--workers", flags_.workers, "N[xN…]", "workers of each level of the network, innermost first");
-    form.add_option("--bandwidth", flags_.bandwidth, "RATE[,…]", "of each level");
-    form.add_option("--rules", flags_.rules, "RULES", "paper (default) or code: what the published optimizer does");
-    form.add_option("--memory", flags_.memory, "SIZE", "of a worker; unlimited when not given");
+    form.add_option("--graph", flags_.graph, "FILE", "profile in PipeDream's graph.txt format");
+    form.add_option("--workers", flags_.workers, "N[xN…]", "workers per level of the network, innermost first");
+    form.add_option("--bandwidth", flags_.bandwidth, "RATE[,…]", "bandwidth of each level");
+    form.add_option("--rules", flags_.rules, "RULES", "paper (default) or code (as in the published optimizer)");
+    form.add_option("--memory", flags_.memory, "SIZE", "memory per worker (default: unlimited)");
     form.add_option("--activation-compression", flags_.compression, "RATIO",
-                    "divides what cuts send; the code's rules count activations only with it");
+                    "divides the bytes sent at cuts; with --rules code, activations count only if it is given");
     form.add_flag("--straight", flags_.straight, "no replication");
-    form.add_flag("--fewer", flags_.fewer, "leave workers idle where that is faster");
+    form.add_flag("--fewer", flags_.fewer, "leave workers idle if that is faster");
     form.begin_group("Options");
     job_.add_to(form);
     form.place_output();
@@ -289,16 +292,16 @@ class Partition final : public Question {
 }  // namespace
 
 QuestionInfo partition_question() {
-  return {
-      "partition",
-      "which layers go to which pipeline stage",
-      "flopcast partition (JOB | --costs T,T,… --stages N | --graph FILE --workers N --bandwidth RATE) [options]",
-      "Layers to pipeline stages: a job's by the real costs of its stages and a simulation, bare costs by the exact "
-      "min-max split, a PipeDream profile by its planner, with replication.",
-      {"flopcast partition --model llama3-8b --cluster 1xdgx-h100 --pp 8 --gbs 32",
-       "flopcast partition --costs 3,1,4,1,5,9,2,6 --stages 3",
-       "flopcast partition --graph vgg16.graph.txt --workers 4x2 --bandwidth 10GB/s,1GB/s --memory 16GB"},
-      make_question<Partition>};
+  return {"partition",
+          "assign layers to pipeline stages",
+          "flopcast partition (JOB | --costs T,T,… --stages N | --graph FILE --workers N --bandwidth RATE) [options]",
+          "Assigns layers to pipeline stages: for a job by the costs of its stages and simulation, for bare costs by "
+          "the exact "
+          "min-max split, for a PipeDream profile by PipeDream's planner, with replication.",
+          {"flopcast partition --model llama3-8b --cluster 1xdgx-h100 --pp 8 --gbs 32",
+           "flopcast partition --costs 3,1,4,1,5,9,2,6 --stages 3",
+           "flopcast partition --graph vgg16.graph.txt --workers 4x2 --bandwidth 10GB/s,1GB/s --memory 16GB"},
+          make_question<Partition>};
 }
 
 }  // namespace flopcast

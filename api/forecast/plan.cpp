@@ -52,11 +52,11 @@ void require_free_nodes(const LoadedJob& loaded, const SearchSpace& space, const
   if (space.free_nodes.empty() || space.free_nodes.size() >= most) return;
   const nlohmann::json& network = loaded.root->at("cluster").at("network");
   const std::string field = network.contains("allocation") ? "cluster.network.allocation" : "cluster.network.nodes";
-  throw ConfigError({field, fmt::format("{} nodes are free for a plan on {}", space.free_nodes.size(), most),
-                     loaded.origins.where(field), fmt::format("{} or more, or plan on fewer", most)});
+  throw ConfigError({field, fmt::format("has {} free nodes for a plan on {}", space.free_nodes.size(), most),
+                     loaded.origins.where(field), fmt::format("give {} or more, or plan on fewer", most)});
 }
 
-// Nothing fits, or not in time: what is closest, and what would.
+// Nothing fits, or nothing is fast enough: reports the nearest layout, and changes that would help.
 [[noreturn]] void refuse(const PlanQuestion& question, const PlanAnswer& answer, const ParallelFor& parallel_for) {
   const Refusal refusal = nearest_feasible(question.job, question.space, answer.options, answer.search, parallel_for);
   std::string text = fmt::format("error: no layout {}\n", refusal.missed);
@@ -67,7 +67,7 @@ void require_free_nodes(const LoadedJob& loaded, const SearchSpace& space, const
   throw NegativeAnswer(text);
 }
 
-// The first of the ranked layouts that the program can run. Throws the complaint about the best when there is none.
+// First of the ranked layouts that the program can run. If there is none, throws the error of the best layout.
 LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
   std::optional<ConfigError> complaint;
   for (std::size_t place = 0; place < answer.ranked.size(); ++place) {
@@ -75,12 +75,13 @@ LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
     try {
       LaunchFile file = write_launch(program, forecast.step.job);
       if (const auto& allocation = answer.ranked[place].planned.allocation) {
-        file.notes.push_back(fmt::format("forecast on nodes {} of the fabric, ranks in this order: ask for them",
-                                         places_text(allocation->nodes, allocation->nodes.size())));
+        file.notes.push_back(
+            fmt::format("the forecast uses nodes {} of the fabric, with ranks in this order: request them",
+                        places_text(allocation->nodes, allocation->nodes.size())));
       }
       if (place > 0)
-        file.notes.push_back(fmt::format("number {} of those found is the first that it can run", place + 1));
-      file.notes.push_back(fmt::format("forecast: {:.4g} s a step, {:.1f} of {:.0f} GiB",
+        file.notes.push_back(fmt::format("layout {} of the ranking is the first that the program can run", place + 1));
+      file.notes.push_back(fmt::format("forecast: {:.4g} s per step, {:.1f} of {:.0f} GiB",
                                        forecast.result.iteration.time_s, forecast.result.memory.peak_gib,
                                        forecast.result.memory.capacity_gib));
       return file;
@@ -91,18 +92,18 @@ LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
   throw ConfigError(*complaint);
 }
 
-// The layouts were ranked by the closed form.
+// Simulates the run of the best layout; the ranking used the closed form.
 void check_best_by_simulation(PlanAnswer& answer) {
   Forecast& best = answer.ranked.front().forecast;
   add_run(best, WithOptions::kYes);
   if (!best.result.run) return;
-  answer.notes.push_back(
-      fmt::format("the best layout's run, simulated: goodput {} % ({} to {}), where the closed form says {} %",
-                  percent(best.result.run->goodput.p50), percent(best.result.run->goodput.p5),
-                  percent(best.result.run->goodput.p95), percent(best.result.run->closed_form_goodput)));
+  answer.notes.push_back(fmt::format("the best layout's run, simulated: goodput {} % ({} to {}); closed form: {} %",
+                                     percent(best.result.run->goodput.p50), percent(best.result.run->goodput.p5),
+                                     percent(best.result.run->goodput.p95),
+                                     percent(best.result.run->closed_form_goodput)));
 }
 
-// As plan() does, with a bar for the sizes.
+// Same as plan(), with a progress bar over the sizes.
 SearchResult search_alone(const PlanQuestion& question, const PlanOptions& options, const ParallelFor& parallel_for,
                           const Streams& streams) {
   const SizedPlan sized(question.job, question.space, options, parallel_for);
@@ -117,7 +118,7 @@ SearchResult search_alone(const PlanQuestion& question, const PlanOptions& optio
   return sized.merge(parts);
 }
 
-// The sizes of the cluster are shared. Nothing when another process writes the answer.
+// Processes share the sizes of the cluster. Nullopt if another process writes the answer.
 std::optional<SearchResult> search_together(const LoadedJob& loaded, const PlanQuestion& question,
                                             const PlanOptions& options, PartialRows& rows, const Crew& crew,
                                             const ParallelFor& parallel_for) {
@@ -129,7 +130,7 @@ std::optional<SearchResult> search_together(const LoadedJob& loaded, const PlanQ
   if (options.search.objective == Objective::kGpus) {
     work.ends = [&](const std::string& row) { return sized.ends_with(*read_part(loaded.root, row)); };
   }
-  // A search uses the threads itself.
+  // Each search uses the threads itself.
   const auto answered = answer_together(work, rows, crew, serial_for, 1);
   if (!answered) return std::nullopt;
   std::vector<SearchResult> parts;
@@ -146,7 +147,7 @@ bool layout_says(const LoadedJob& loaded, const char* key) {
   return layout != loaded.root->end() && layout->is_object() && layout->contains(key);
 }
 
-// The job with a method of fine-tuning; what it says of others is left out. `own` is the job's method.
+// The job with a method of fine-tuning, without the keys of other methods. `own` is the job's method.
 JsonValue with_method(const JsonValue& root, FinetuneMethod method, FinetuneMethod own) {
   nlohmann::json changed = *root;
   nlohmann::json& training = changed["training"];
@@ -168,7 +169,7 @@ JsonValue with_method(const JsonValue& root, FinetuneMethod method, FinetuneMeth
   return changed;
 }
 
-// So many GPUs of one node.
+// Reduces the cluster to a number of GPUs in one node.
 void keep_devices(const Job& job, int devices, nlohmann::json& root) {
   nlohmann::json& cluster = root["cluster"];
   if (!cluster.is_object()) cluster = {{"name", job.cluster.name}};
@@ -178,14 +179,14 @@ void keep_devices(const Job& job, int devices, nlohmann::json& root) {
   }
 }
 
-// A method of fine-tuning on so many GPUs of a node: the best layout, none where none fits.
+// A method of fine-tuning on a number of GPUs of one node, with the best layout; nullopt if none fits.
 struct MethodOnGpus {
   FinetuneMethod method = FinetuneMethod::kFull;
   int gpus = 1;
   std::optional<PlannedLayout> best;
 };
 
-// By methods, then by numbers of GPUs.
+// Ordered by method, then by number of GPUs.
 std::vector<MethodOnGpus> plan_methods(const LoadedJob& loaded, const Job& job, const PlanFlags& flags,
                                        const JobOptions& asked, const ParallelFor& parallel_for) {
   constexpr int kMost = 8;
@@ -209,10 +210,11 @@ std::vector<MethodOnGpus> plan_methods(const LoadedJob& loaded, const Job& job, 
   return all;
 }
 
-// Methods by rows, numbers of GPUs by columns: the best layout's step and memory.
+// One row per method, one column per number of GPUs: step time and memory of the best layout.
 Table methods_table(const std::vector<MethodOnGpus>& all, const Job& job, const PlanFlags& flags) {
   Table table;
-  table.title = fmt::format("{} on GPUs of {}: the best step and its memory", job.model.name, job.cluster.name);
+  table.title =
+      fmt::format("{} on GPUs of {}: step time and memory of the best layout", job.model.name, job.cluster.name);
   table.columns = {text_column("method")};
   for (const MethodOnGpus& one : all) {
     if (one.method == all.front().method) {
@@ -226,7 +228,7 @@ Table methods_table(const std::vector<MethodOnGpus>& all, const Job& job, const 
                                                     gibibytes(Bytes(best->memory_bytes)),
                                                     best->memory_share > kRoomyMemory ? " (tight)" : ""));
   }
-  table.notes.push_back(fmt::format("of {:.0f} GiB each; no: no layout fits{}",
+  table.notes.push_back(fmt::format("GPUs have {:.0f} GiB each; no: no layout fits{}",
                                     gibibytes(job.cluster.device.memory_capacity),
                                     flags.memory_limit() ? "" : " with 5 % of the memory to spare"));
   return table;
@@ -244,7 +246,7 @@ Table methods_rows(const std::vector<MethodOnGpus>& all) {
   return table;
 }
 
-// An object for each method and number of GPUs; time and memory are null where nothing fits.
+// One object per method and number of GPUs; time and memory are null if nothing fits.
 std::string write_methods(const std::vector<MethodOnGpus>& all) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const MethodOnGpus& one : all) {
@@ -276,8 +278,7 @@ class Plan final : public Question {
     job_.refuse_show_config("plan");
     program_ = emit_.program();
     if (program_ && context.format_given) {
-      throw ConfigError(
-          {"--format", "contradicts --emit, whose program sets the format", "", "leave one of the two out"});
+      throw ConfigError({"--format", "conflicts with --emit, which sets the format", "", "give only one of them"});
     }
     flags_.require_one_list(job_.flag("layout.schedule"));
     loaded_ = job_.load();
@@ -296,8 +297,9 @@ class Plan final : public Question {
     std::vector<std::string> others = flags_.not_of_methods(context);
     if (program_) others.emplace_back("--emit");
     if (!others.empty() || crew.shares) {
-      throw ConfigError({"--methods", "compares the best layouts on one to eight GPUs of a node, and is no single plan",
-                         "", others.empty() ? "plan alone" : fmt::format("leave out {}", fmt::join(others, ", "))});
+      throw ConfigError({"--methods",
+                         "compares the best layouts on one to eight GPUs of a node instead of making one plan", "",
+                         others.empty() ? "run a single process" : fmt::format("omit {}", fmt::join(others, ", "))});
     }
     methods_ = plan_methods(loaded_, question_.job, flags_, job_, threaded_for(flags_.threads()));
     return {.tables = [this] { return std::vector<Table>{methods_table(methods_, question_.job, flags_)}; },
@@ -305,12 +307,12 @@ class Plan final : public Question {
             .json = [this] { return write_methods(methods_); }};
   }
 
-  // To what can be run, and started.
+  // Narrows the search to layouts that can be run and started.
   void narrow(const Crew& crew, const Context& context) {
     if (program_) {
       const std::vector<std::string> left_out = keep_launchable(*program_, question_.job, question_.space);
       if (left_out.empty() || !crew.leads()) return;
-      context.tell(fmt::format("note: not searched, since {} does not run it: {}", name_of(*program_),
+      context.tell(fmt::format("note: not searched, because {} does not support it: {}", name_of(*program_),
                                fmt::join(left_out, ", ")));
       return;
     }
@@ -318,11 +320,12 @@ class Plan final : public Question {
     const bool given = flags_.chooses_schedules() || layout_says(loaded_, "schedule");
     const std::vector<std::string> left_out = keep_runnable(question_.job, given, question_.space);
     if (left_out.empty()) return;
-    plan_.notes.push_back(fmt::format("not searched, since {} does not run it: {}; --schedules all for research",
-                                      question_.job.training.stack.name, fmt::join(left_out, ", ")));
+    plan_.notes.push_back(
+        fmt::format("not searched, because {} does not support it: {}; --schedules all includes everything",
+                    question_.job.training.stack.name, fmt::join(left_out, ", ")));
   }
 
-  // False when another process writes the answer.
+  // False if another process writes the answer.
   bool search(const Crew& crew, const Context& context) {
     const ParallelFor parallel_for = threaded_for(crew.shares && !flags_.has_threads() ? 1 : flags_.threads());
     plan_.options = flags_.options(question_.job, job_);
@@ -372,13 +375,13 @@ class Plan final : public Question {
     return answer;
   }
 
-  // The ranking whole, the front, and the best layouts as forecasts.
+  // The full ranking, the Pareto front, and forecasts of the best layouts.
   std::string page(PageInfo info) {
     constexpr std::size_t kMostDrawn = 3;
     plan_.verbose = true;
     PageParts parts;
     parts.tables = plan_tables(plan_);
-    const std::string title = std::exchange(parts.tables.front().title, "Layouts, the best first");
+    const std::string title = std::exchange(parts.tables.front().title, "Layouts, best first");
     const std::size_t first = title.find('\n');
     parts.figures.push_back({"Layouts found and their Pareto front", plan_svg(plan_, {})});
     std::vector<std::pair<std::string, const Forecast*>> drawn;
@@ -409,10 +412,10 @@ class Plan final : public Question {
 
 QuestionInfo plan_question() {
   return {"plan",
-          "every layout of a model on a cluster, ranked: which, how many GPUs, how long, what it costs",
+          "rank every layout of a model on a cluster by time, GPUs, cost or energy",
           "flopcast plan [JOB] [FILE…] [options]",
           "Ranks every layout of a model on a cluster: tp, cp, pp, vpp, dp, ep, microbatch, schedule, recomputation, "
-          "ZeRO, sequence parallelism and stage split. What the job or a flag says of the layout stays as it is.",
+          "ZeRO, sequence parallelism and stage split. Layout keys set by the job or a flag stay fixed.",
           {"flopcast plan --model gpt3-175b --cluster 128xdgx-a100-80g --gbs 1536",
            "flopcast plan --model llama3-70b --cluster 64xdgx-h100 --gbs 1024 --tokens 2T --deadline 45d --price 2.5",
            "flopcast plan --model gpt3-175b --cluster 64xdgx-a100-80g --gbs 512 --min-gpus",

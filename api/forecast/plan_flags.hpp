@@ -10,24 +10,24 @@
 
 namespace flopcast {
 
-/// The flags of `plan` that are no keys of a job: what is searched, what is wanted, what may go wrong.
+/// Flags of `plan` that are not keys of a job: search space, objective and limits, interruptions.
 class PlanFlags {
  public:
   void add_to(Form& form);
-  /// Refuses --schedules beside --schedule.
+  /// Throws ConfigError if both --schedules and --schedule are given.
   void require_one_list(const std::optional<std::string>& schedule) const;
-  /// Narrows or widens the space by --schedules and --wide.
+  /// Narrows or widens the space according to --schedules and --wide.
   void apply(SearchSpace& space) const;
   bool chooses_schedules() const { return schedules_.has_value(); }
-  /// Also what no program runs.
+  /// True if also schedules that no program supports are searched.
   bool is_research() const { return schedules_ && lower_case(*schedules_) == "all"; }
-  /// The share of the memory that layouts may take; nothing without --headroom.
+  /// Fraction of the memory that layouts may use; nullopt without --headroom.
   std::optional<double> memory_limit() const;
   bool verbose() const { return verbose_; }
   bool methods() const { return methods_; }
-  /// The flags given that --methods, which fixes the GPUs and shows the best layouts alone, has no use for.
+  /// The given flags that --methods does not support, because it fixes the GPUs and shows only the best layouts.
   std::vector<std::string> not_of_methods(const Context& context) const;
-  /// Throws ConfigError on flags that contradict each other, or that need tokens or a price the job does not have.
+  /// Throws ConfigError on flags that conflict, or that need tokens or a price that the job does not have.
   PlanOptions options(const Job& job, const JobOptions& asked) const;
   int threads() const;
   bool has_threads() const { return threads_.has_value(); }

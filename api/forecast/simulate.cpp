@@ -24,13 +24,13 @@ ShownMfu shown_mfu(const std::optional<std::string>& text) {
   if (!text) return ShownMfu::kBoth;
   const std::optional<ShownMfu> mfu = parse<ShownMfu>(*text);
   if (!mfu || *mfu == ShownMfu::kBoth) {
-    throw ConfigError({"--mfu", fmt::format("\"{}\" is not a way to count attention", *text), "",
-                       "expected full (all products) or causal (half of them, which a causal kernel visits)"});
+    throw ConfigError({"--mfu", fmt::format("\"{}\" is neither full nor causal", *text), "",
+                       "give full (all attention products) or causal (only the half that a causal kernel computes)"});
   }
   return *mfu;
 }
 
-// A drawing of a job's failures, by the ending of the file.
+// Drawing of a job's months with failures, in the format of the file's ending.
 std::string life_of(const std::string& file, const std::optional<RunLife>& life, const Forecast& answer) {
   const std::string title = answer.step.job.model.name + " on " + answer.step.job.cluster.name;
   return file.ends_with(".html") ? write_life_page(*life, title, answer_line(answer.result))
@@ -43,10 +43,10 @@ void show_network(std::optional<int> hot_links, std::optional<int> path_samples,
     if (!holds) throw ConfigError({flag, problem, "", help});
   };
   std::optional<NetworkResult>& network = answer.result.network;
-  const char* const of_network = "is of a cluster with a network";
+  const char* const of_network = "applies only to a cluster with a network";
   const char* const give = "give --network NAME, --oversubscription RATIO or cluster.network in the job";
   if (hot_links) {
-    need(*hot_links >= 1, "--hot-links", fmt::format("{} is no number of links", *hot_links), "1 or more");
+    need(*hot_links >= 1, "--hot-links", fmt::format("{} is not a number of links", *hot_links), "give 1 or more");
     need(network.has_value(), "--hot-links", of_network, give);
     if (!network) return;
     const auto count = std::min(answer.links.size(), static_cast<std::size_t>(*hot_links));
@@ -55,11 +55,11 @@ void show_network(std::optional<int> hot_links, std::optional<int> path_samples,
   if (path_samples) {
     constexpr int kMostSamples = 100'000;
     need(*path_samples >= 1 && *path_samples <= kMostSamples, "--path-samples",
-         fmt::format("{} is not from 1 to {}", *path_samples, kMostSamples), "such as 100");
+         fmt::format("{} is not between 1 and {}", *path_samples, kMostSamples), "give a number such as 100");
     need(network.has_value(), "--path-samples", of_network, give);
     if (!network) return;
     const std::optional<Network>& described = answer.step.job.cluster.network;
-    need(described && described->routing == Routing::kHash, "--path-samples", "draws paths that are hashed",
+    need(described && described->routing == Routing::kHash, "--path-samples", "applies only to hashed routing",
          "give --routing hash:SEED");
     network->paths = sample_paths(answer.step, *path_samples);
   }
@@ -72,18 +72,19 @@ class Simulate final : public Question {
     job_.add_more_files(form);
     form.place_output();
     form.place_figure("write the timeline as a figure");
-    form.place_page("write a report to look at: one file, loads nothing");
+    form.place_page("write a report as one self-contained HTML file");
     form.place_trace("write the timeline as a trace for ui.perfetto.dev");
-    form.add_figure("--roofline", roofline_, "draw a block's operators below the device's roof, as SVG");
-    form.add_output("--life", life_file_, "draw the months of the median run: FILE.svg or FILE.html (--failures)");
-    form.add_flag("--verbose,-v", verbose_, "memory of every rank, all assumptions, the critical path");
+    form.add_figure("--roofline", roofline_, "draw a roofline of a block's operators, as SVG");
+    form.add_output("--life", life_file_,
+                    "draw the months of the median run (needs --failures): FILE.svg or FILE.html");
+    form.add_flag("--verbose,-v", verbose_, "also show memory of every rank, all assumptions and the critical path");
     variation_.add_to(form);
     form.add_option("--mfu", mfu_, "full|causal",
-                    "count attention's products in full or, where causal, by half (default: both where they differ "
-                    "by a point)");
+                    "count attention FLOPs in full, or causal attention by half (default: both if they differ "
+                    "by a percentage point)");
     form.begin_group("Links between nodes");
-    form.add_option("--hot-links", hot_links_, "N", "links shown, fullest first (default 10)");
-    form.add_option("--path-samples", path_samples_, "N", "step times over so many draws of hashed paths");
+    form.add_option("--hot-links", hot_links_, "N", "number of links to show, fullest first (default 10)");
+    form.add_option("--path-samples", path_samples_, "N", "step times for N random seeds of path hashing");
   }
 
   Answer ask(const Context& context) override {
@@ -95,8 +96,8 @@ class Simulate final : public Question {
         variation_.sequence_lengths(forecast_.step.job.training.sequence_length);
     show_network(hot_links_, path_samples_, forecast_);
     if (forecast_.result.network && (variation || lengths)) {
-      throw ConfigError({variation ? "--jitter" : "--sequence-lengths",
-                         "is of a step whose groups have their links alone", "", "add --network none"});
+      throw ConfigError({variation ? "--jitter" : "--sequence-lengths", "is not supported if groups share links", "",
+                         "add --network none"});
     }
     if (variation) add_distribution(*variation, forecast_);
     if (lengths) add_packing(*lengths, forecast_);
@@ -120,8 +121,8 @@ class Simulate final : public Question {
   void require_life_file() const {
     require_life(life_, forecast_);
     if (life_file_->ends_with(".html") || life_file_->ends_with(".svg")) return;
-    throw ConfigError(
-        {"--life", fmt::format("\"{}\" ends in neither .svg nor .html", *life_file_), "", "such as run.svg"});
+    throw ConfigError({"--life", fmt::format("\"{}\" ends in neither .svg nor .html", *life_file_), "",
+                       "give a file such as run.svg"});
   }
   std::vector<Table> tables(ShownMfu mfu) const {
     std::vector<Table> tables = result_tables(forecast_, verbose_, mfu);
@@ -157,7 +158,7 @@ class Simulate final : public Question {
 
 QuestionInfo simulate_question() {
   return {"simulate",
-          "one layout: step time, MFU, bubble, communication, memory",
+          "forecast one layout: step time, MFU, bubble, communication, memory",
           "flopcast simulate [JOB] [FILE…] [options]",
           "Forecasts one training step: time, MFU, bubble, communication, memory.",
           {"flopcast simulate job.json --svg timeline.svg --trace timeline.trace.json",

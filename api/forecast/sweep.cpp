@@ -23,16 +23,16 @@ namespace {
 SweepAxis read_axis(const std::string& text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos || equals + 1 == text.size()) {
-    throw ConfigError(
-        {"--vary", fmt::format("\"{}\" names no values", text), "", "expected KEY=A,B,…, such as pp=1,2,4"});
+    throw ConfigError({"--vary", fmt::format("\"{}\" has no values", text), "", "give KEY=A,B,…, such as pp=1,2,4"});
   }
   SweepAxis axis;
   axis.key = std::string(key_named(text.substr(0, equals), "--vary").field);
-  // The values of a list hold commas themselves.
+  // Values that are lists contain commas themselves, so they are separated by semicolons.
   const char separator = text.find(';', equals) == std::string::npos ? ',' : ';';
   axis.values = split(std::string_view(text).substr(equals + 1), separator);
   if (std::find(axis.values.begin(), axis.values.end(), "") != axis.values.end()) {
-    throw ConfigError({"--vary", fmt::format("an empty value in \"{}\"", text), "", ""});
+    throw ConfigError(
+        {"--vary", fmt::format("\"{}\" has an empty value", text), "", "give KEY=A,B,…, such as pp=1,2,4"});
   }
   return axis;
 }
@@ -43,18 +43,20 @@ SweepGrid read_grid(const std::vector<std::string>& vary) {
     axes.push_back(read_axis(text));
     const auto twice = [&axes](const SweepAxis& axis) { return axis.key == axes.back().key; };
     if (std::count_if(axes.begin(), axes.end(), twice) > 1) {
-      throw ConfigError({"--vary", fmt::format("{} varies twice", axes.back().key), "", "give all its values at once"});
+      throw ConfigError(
+          {"--vary", fmt::format("{} is varied twice", axes.back().key), "", "give all its values in one --vary"});
     }
   }
-  if (axes.empty()) throw ConfigError({"--vary", "is required", "", "such as --vary pp=1,2,4 --vary mbs=1,2"});
+  if (axes.empty())
+    throw ConfigError({"--vary", "is required", "", "give one or more, such as --vary pp=1,2,4 --vary mbs=1,2"});
   SweepGrid grid(std::move(axes));
   constexpr std::size_t kMostRows = 1'000'000;
   if (grid.size() > kMostRows)
-    throw ConfigError({"--vary", fmt::format("{} combinations", grid.size()), "", "at most 1,000,000"});
+    throw ConfigError({"--vary", fmt::format("has {} combinations", grid.size()), "", "give at most 1,000,000"});
   return grid;
 }
 
-// Another tp, cp, pp or number of GPUs leaves over another dp than a plan's file says, unless flags say which.
+// A different tp, cp, pp or number of GPUs changes the dp of a plan's file, unless flags set it.
 bool leaves_over_another_dp(const JobOptions& job, const SweepGrid& grid) {
   bool changes = false;
   for (const SweepAxis& axis : grid.axes()) {
@@ -65,7 +67,7 @@ bool leaves_over_another_dp(const JobOptions& job, const SweepGrid& grid) {
   return changes && !job.flag("layout.dp");
 }
 
-// Throws ConfigError where the combination is no job.
+// Throws ConfigError if the combination is not a valid job.
 Job job_of(const JobOptions& job, const SweepGrid& grid, std::size_t index) {
   std::vector<FlagValue> flags;
   const std::vector<std::string> texts = grid.values(index);
@@ -87,26 +89,26 @@ std::string row_of(const JobOptions& job, const SweepGrid& grid, std::size_t ind
   }
 }
 
-// What --svg and --html draw, known before anything is computed.
+// Metric that --svg and --html draw, checked before anything is computed.
 const SweepMetric* metric_of(const SweepGrid& grid, bool maps, const std::optional<std::string>& name) {
   if (!maps) {
-    if (name) throw ConfigError({"--metric", "is of the heat map", "", "give --svg FILE"});
+    if (name) throw ConfigError({"--metric", "applies only to the heat map", "", "add --svg FILE"});
     return nullptr;
   }
   if (grid.axes().size() != 2) {
     throw ConfigError(
-        {"--svg", fmt::format("a heat map has two keys, not {}", grid.axes().size()), "", "give --vary twice"});
+        {"--svg", fmt::format("a heat map needs two keys, not {}", grid.axes().size()), "", "give --vary twice"});
   }
   return &sweep_metric(name.value_or("step_s"));
 }
 
-// Tables for people and maps are drawn as a whole: so many rows take some 100 MB.
+// Limit for tables and maps, which are held as a whole: this number of rows takes some 100 MB.
 constexpr std::size_t kMostShown = 50'000;
 
 void require_showable(const SweepGrid& grid, const Context& context) {
   if (grid.size() <= kMostShown) return;
   const auto refuse = [&grid](const char* flag, const char* what, const char* of, const char* otherwise) {
-    throw ConfigError({flag, fmt::format("a {} of {} {} is none that can be read", what, grid.size(), of), "",
+    throw ConfigError({flag, fmt::format("a {} with {} {} is unreadable", what, grid.size(), of), "",
                        fmt::format("at most {} {}{}", kMostShown, of, otherwise)});
   };
   if (shown_by(context.format) == Shows::kPages) refuse("--format", "table", "rows", "; give --format csv or json");
@@ -114,14 +116,14 @@ void require_showable(const SweepGrid& grid, const Context& context) {
   if (context.has_figure) refuse("--svg", "map", "cells", "");
 }
 
-// Told before the first row, as tables are written row by row.
+// Known before the first row, because tables are written row by row.
 SweepColumns columns_of(const LoadedJob& base, const SweepGrid& grid) {
   const bool varies = std::any_of(grid.axes().begin(), grid.axes().end(),
                                   [](const SweepAxis& axis) { return axis.key.rfind("failures", 0) == 0; });
   return varies || base.root.contains("failures") ? SweepColumns::kStepAndRun : SweepColumns::kStep;
 }
 
-// Takes the rows in their order and writes them as they come, where the format lets it.
+// Takes the rows in order and writes them one by one if the format allows it.
 class SweepWriter {
  public:
   SweepWriter(const SweepGrid& grid, SweepColumns columns, const Context& context, bool draws)
@@ -131,7 +133,7 @@ class SweepWriter {
         shown_(shown_by(context.format)),
         keeps_(draws || shown_ == Shows::kPages) {}
 
-  // False when nobody reads on.
+  // False if the reader has closed the output.
   bool add(const std::string& row) {
     if (shown_ != Shows::kPages && !pieces_) begin();
     if (shown_ == Shows::kValues && !pieces_->write(sweep_json_row(row, count_ == 0))) return reader_left();
@@ -142,7 +144,7 @@ class SweepWriter {
     if (first_error_.empty()) first_error_ = read.error;
     if (shown_ == Shows::kRows) {
       const std::string text = write_table(sweep_table(grid_, {read}, columns_), context_.format);
-      // A table of one row after its header, which was written before.
+      // A table with one row; its header has been written already.
       if (!pieces_->write(std::string_view(text).substr(text.find('\n') + 1))) return reader_left();
     }
     if (keeps_) rows_.push_back(std::move(read));
@@ -155,16 +157,16 @@ class SweepWriter {
     pieces_->finish();
   }
   Table table() const { return sweep_table(grid_, rows_, columns_); }
-  // All of them, where something is drawn.
+  // All rows if something is drawn.
   const std::vector<SweepRow>& rows() const { return rows_; }
-  // The first combination that has a forecast, where all were seen. Throws NegativeAnswer where none has one.
+  // First combination that has a forecast. Throws NegativeAnswer if none has one.
   std::size_t answered() const {
     if (answered_) return *answered_;
     throw NegativeAnswer(fmt::format("no combination can be forecast; the first: {}", first_error_));
   }
 
  private:
-  // Who reads no further has seen what they wanted.
+  // A reader that stops early has seen enough, so this is not an error.
   bool reader_left() {
     answered_ = answered_.value_or(0);
     return false;
@@ -198,7 +200,7 @@ struct SweepRun {
   std::string row(std::size_t index) const { return row_of(job, grid, index, detail); }
 };
 
-// Block by block: rows wait for those before them.
+// Works block by block, because rows are written in order.
 void answer_alone(const SweepRun& sweep, SweepWriter& writer) {
   constexpr std::size_t kBlock = 2'048;
   const ParallelFor parallel_for = threaded_for(sweep.threads);
@@ -217,7 +219,7 @@ void answer_alone(const SweepRun& sweep, SweepWriter& writer) {
   }
 }
 
-// False when another process writes the answer.
+// False if another process writes the answer.
 bool answer_beside(const SweepRun& sweep, PartialRows& file, const Crew& crew, SweepWriter& writer) {
   Progress progress(sweep.streams, !crew.shares);
   SharedWork work;
@@ -244,11 +246,11 @@ class Sweep final : public Question {
     job_.add_to(form);
     form.begin_group("Sweep");
     form.add_option("--vary", vary_, "KEY=A,B,…",
-                    "a key of the job and its values (A;B;… where they hold commas); may be given again");
+                    "key of the job and its values (A;B;… if they contain commas); repeatable");
     form.place_figure("heat map of two keys");
     form.place_page();
-    form.add_option("--metric", metric_, "NAME", "of the heat map (default step_s)");
-    form.add_option("--threads", threads_, "N", "threads (default: one for each core)");
+    form.add_option("--metric", metric_, "NAME", "metric of the heat map (default step_s)");
+    form.add_option("--threads", threads_, "N", "number of threads (default: one per core)");
     form.place_output({.format_by_ending = true});
   }
 
@@ -270,7 +272,7 @@ class Sweep final : public Question {
                         if (file_) file_->remove();
                       }};
     if (drawn_ != nullptr) answer.figure = [this](const FigureStyle& style) { return map_svg(style); };
-    // Rows and values are printed by now.
+    // Rows and values have been printed already.
     if (shown_by(context.format) == Shows::kPages) {
       answer.tables = [this] { return std::vector<Table>{writer_->table()}; };
     }
@@ -278,14 +280,14 @@ class Sweep final : public Question {
   }
 
  private:
-  // False when another process writes the answer.
+  // False if another process writes the answer.
   bool run(const LoadedJob& base, const Context& context) {
     const Crew alone;
     const Crew& crew = context.crew != nullptr ? *context.crew : alone;
     const bool whole = shown_by(context.format) == Shows::kValues;
     const SweepRun sweep = {job_, grid_, whole ? SweepDetail::kResult : SweepDetail::kFigures,
                             wanted_threads_ > 0 || !crew.shares ? wanted_threads_ : 1, context.streams};
-    // Rows of one detail are no answer of the other.
+    // Rows with results and rows with figures are not interchangeable.
     std::vector<std::string> question = vary_;
     if (!whole) question.emplace_back("figures");
     file_ = rows_beside(context.file, base.root, "vary", question, crew);
@@ -302,7 +304,7 @@ class Sweep final : public Question {
     return write_heat_map_svg(sweep_map(grid_, writer_->rows(), *drawn_), style);
   }
 
-  // Every row, and the map where there are two keys.
+  // Page with every row, and with the map if there are two keys.
   std::string page(PageInfo info) const {
     PageParts parts;
     if (drawn_ != nullptr) {
@@ -314,7 +316,7 @@ class Sweep final : public Question {
     for (const SweepAxis& axis : grid_.axes()) keys.push_back(axis.key);
     const Job job = job_of(job_, grid_, writer_->answered());
     info.title = fmt::format("Sweep: {} on {}", job.model.name, job.cluster.name);
-    info.question = fmt::format("varied: {}; what stays:\n{}", fmt::join(keys, ", "), describe_job(job));
+    info.question = fmt::format("varied: {}; fixed:\n{}", fmt::join(keys, ", "), describe_job(job));
     return forecasts_page(info, {}, parts);
   }
 
@@ -335,9 +337,9 @@ class Sweep final : public Question {
 
 QuestionInfo sweep_question() {
   return {"sweep",
-          "a forecast for every combination of values: table, CSV, heat map",
+          "forecast every combination of values: table, CSV, heat map",
           "flopcast sweep [JOB] --vary KEY=A,B,… [options]",
-          "A forecast for every combination of values. With -o FILE an interrupted sweep goes on where it "
+          "Forecasts every combination of values. With -o FILE, an interrupted sweep continues where it "
           "stopped: finished rows are kept in FILE.partial.",
           {"flopcast sweep job.json --vary pp=1,2,4 --vary mbs=1,2,4 --format csv -o sweep.csv",
            "flopcast sweep job.json --vary tp=1,2,4,8 --vary cluster.nic_bandwidth=100Gbit/s,400Gbit/s --svg map.svg"},

@@ -29,7 +29,7 @@ std::optional<int> number_of(const JobOptions& options, std::string_view field, 
   return number;
 }
 
-// Flags of a job mean nothing to a bare schedule; saying nothing would hide the mistake.
+// Job flags have no effect on a bare schedule; accepting them would hide a mistake.
 void refuse_job_flags(const JobOptions& options) {
   for (const FlagValue* value : options.given()) {
     const std::string_view field = value->key->field;
@@ -42,7 +42,7 @@ void refuse_job_flags(const JobOptions& options) {
   }
 }
 
-// What the command line says of schedules without a job.
+// Options for schedules without a job.
 struct BareOptions {
   std::optional<int> microbatches;
   std::optional<std::string> replicas;
@@ -50,31 +50,31 @@ struct BareOptions {
   TimeOptions times;
 
   bool given() const { return microbatches || replicas || memory || times.given(); }
-  // With a job, there is nothing for them to say.
+  // None of them applies if there is a job.
   void refuse_all() const {
     if (memory) {
-      throw ConfigError({"--at-memory", "is for schedules without a job", "",
-                         "--microbatches, --pp and --schedule alone; flopcast memory JOB tells what a job needs"});
+      throw ConfigError({"--at-memory", "applies only to schedules without a job", "",
+                         "give only --microbatches, --pp and --schedule; for a job, use flopcast memory JOB"});
     }
     if (!given()) return;
     const char* const flag = microbatches ? "--microbatches"
                              : replicas   ? "--replicas"
                                           : "--forward and the other times";
-    throw ConfigError({flag, "come from the job when there is one", "", "leave it out, or leave the job out"});
+    throw ConfigError({flag, "cannot be given for a job, which determines them", "", "leave it out, or omit the job"});
   }
 };
 
 struct BareTimelines {
   std::vector<Timeline> timelines;
-  ScheduleComparison comparison;  // of the same schedules
+  ScheduleComparison comparison;  // figures of the same schedules
 };
 
 ScheduleList list_of(const JobOptions& options, const BareOptions& bare) {
   refuse_job_flags(options);
   const auto schedules = options.flag("layout.schedule");
   if (!schedules)
-    throw ConfigError(
-        {"", "no job and no schedule given", "", "give JOB, or --pp P --microbatches M --schedule NAME[,NAME…]"});
+    throw ConfigError({"", "neither a job nor a schedule is given", "",
+                       "give JOB, or --pp P --microbatches M --schedule NAME[,NAME…]"});
   ScheduleList list;
   list.names = split(*schedules);
   list.chains = options.flag("layout.chains");
@@ -122,7 +122,7 @@ BareTimelines bare_timelines(const ScheduleList& list, const BareOptions& option
   return bare;
 }
 
-// Side by side in figures too; schedules from files may be of other shapes.
+// Comparison of figures; empty for one schedule. Schedules from files may have different shapes.
 std::string compared(ScheduleComparison& comparison, const TableStyle& style) {
   const auto& schedules = comparison.schedules;
   const ComparedSchedule& first = schedules.front();
@@ -170,7 +170,7 @@ std::string drawn(const std::vector<Timeline>& timelines, const Terminal& termin
   return text;
 }
 
-// Cells such as 0F0, and no object of a job.
+// True for cells such as 0F0, false for a job's JSON object.
 bool is_schedule_csv(const std::string& text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string::npos && text[first] != '{' && text.find(',') < text.find('\n');
@@ -187,11 +187,11 @@ class TimelineQuestion final : public Question {
     form.add_option("--at-memory", bare_options_.memory, "N", std::string(kAtMemoryHelp));
     bare_options_.times.add_to(form);
     form.begin_group("Months (with --failures)");
-    form.add_flag("--life", draws_life_, "draw the median run of months instead of a step");
+    form.add_flag("--life", draws_life_, "draw the median run over months instead of a step");
     form.place_output();
     form.place_drawing();
     form.place_figure("write the timeline as a figure");
-    form.place_page("write a report to look at: one file, loads nothing");
+    form.place_page("write a report as one self-contained HTML file");
     form.place_trace("write the timeline as a trace for ui.perfetto.dev");
   }
 
@@ -210,7 +210,7 @@ class TimelineQuestion final : public Question {
   }
 
  private:
-  // A CSV among the files is a schedule's rows.
+  // A CSV file among the files is a schedule.
   void take_rows_for_schedule(const Streams& streams) {
     const auto is_rows = [&streams](const std::string& file) {
       return file == kStandardInput ? is_schedule_csv(read_input(streams, file)) : file.ends_with(".csv");
@@ -218,8 +218,8 @@ class TimelineQuestion final : public Question {
     const std::optional<std::string> given = job_.flag("layout.schedule");
     const std::optional<std::string> rows = job_.take_file_for("layout.schedule", "file:", "--schedule", is_rows);
     if (!rows || !given) return;
-    throw ConfigError(
-        {"--schedule", fmt::format("{} and the file {} are two schedules", *given, *rows), "", "give one of the two"});
+    throw ConfigError({"--schedule", fmt::format("conflicts with the schedule file: {} and {}", *given, *rows), "",
+                       "give only one of them"});
   }
 
   Answer answer_of_timelines(const Context& context) {
@@ -235,8 +235,8 @@ class TimelineQuestion final : public Question {
     require_memory(bare_options_.memory);
     const bool draws = context.format == Format::kTable;
     if (bare_options_.memory && !draws) {
-      throw ConfigError({"--at-memory", "stands below the drawing, in a terminal only", "",
-                         "flopcast schedule compare --at-memory writes every format"});
+      throw ConfigError({"--at-memory", "is only shown below the drawing in a terminal", "",
+                         "for other formats, use flopcast schedule compare --at-memory"});
     }
     BareTimelines bare = bare_timelines(list_of(job_, bare_options_), bare_options_, context.streams);
     timelines_ = std::move(bare.timelines);
@@ -253,8 +253,8 @@ class TimelineQuestion final : public Question {
 
   Answer life_answer(const Context& context) {
     if (context.format != Format::kTable || (context.has_figure || context.has_page || context.has_trace)) {
-      throw ConfigError(
-          {"--life", "is drawn in a terminal only", "", "flopcast simulate --life FILE.svg or FILE.html"});
+      throw ConfigError({"--life", "is only drawn in a terminal", "",
+                         "for files, use flopcast simulate --life FILE.svg or FILE.html"});
     }
     forecast_ = forecast(job_.read(), read_file);
     life_ = add_run(forecast_, WithOptions::kNo);
@@ -281,16 +281,16 @@ class TimelineQuestion final : public Question {
 }  // namespace
 
 QuestionInfo timeline_question() {
-  return {"timeline",
-          "draw a step, or a schedule without any model",
-          "flopcast timeline (JOB | --pp P --microbatches M --schedule A,B,…) [options]",
-          "Draws what every pipeline rank does when. Without a job a rank takes 1 for its forward and "
-          "2 for its backward pass, "
-          "spread over its chunks, unless times are given.",
-          {"flopcast timeline --pp 4 --microbatches 8 --schedule gpipe,1f1b,interleaved:2",
-           "flopcast timeline job.json --svg timeline.svg",
-           "flopcast timeline --pp 4 -m 8 --schedule 1f1b --p2p 0.5 --format csv"},
-          make_question<TimelineQuestion>};
+  return {
+      "timeline",
+      "draw a step, or a schedule without a model",
+      "flopcast timeline (JOB | --pp P --microbatches M --schedule A,B,…) [options]",
+      "Draws the actions of every pipeline rank over time. Without a job, a rank takes 1 for its forward and 2 for its "
+      "backward pass, spread over its chunks, unless times are given.",
+      {"flopcast timeline --pp 4 --microbatches 8 --schedule gpipe,1f1b,interleaved:2",
+       "flopcast timeline job.json --svg timeline.svg",
+       "flopcast timeline --pp 4 -m 8 --schedule 1f1b --p2p 0.5 --format csv"},
+      make_question<TimelineQuestion>};
 }
 
 }  // namespace flopcast

@@ -30,14 +30,14 @@ namespace flopcast {
 
 namespace {
 
-// A profile's file, with located complaints.
+// Reads a profile from a file; errors include the place in it.
 DeviceProfile load_profile(const std::string& path) {
   Origins origins;
   origins.file = path;
   return read_device_profile(parse_json(read_file(path), path), "", origins);
 }
 
-/// What the user wants, as typed.
+/// Options as typed by the user.
 struct Wishes {
   bool cpu = false;
   bool cuda = false;
@@ -55,31 +55,31 @@ struct Wishes {
   std::optional<std::string> collective;
   std::optional<std::string> measurements;
   std::optional<std::string> profile;
-  std::optional<std::string> device;  ///< checked
+  std::optional<std::string> device;  ///< known to the catalogue
   std::optional<std::string> report;
   std::optional<std::string> name;
   std::optional<std::string> source;
   std::optional<std::string> figure_file;
   std::optional<std::string> page_file;
 
-  /// What is measured here and now, as the flag says it; empty: nothing.
+  /// The flag that measures this machine; empty if nothing is measured now.
   std::string measured() const { return cpu ? "--cpu" : cuda ? "--cuda" : ""; }
 
-  /// Files that can be read together.
+  /// True if there are input files that can be combined.
   bool imports() const { return !nccl_tests.empty() || !traces.empty() || topology || from; }
 };
 
 struct Calibration {
   Measurement measurement;
   JsonValue cluster = JsonValue::object();  ///< keys known without a measurement
-  std::vector<Table> tables;                ///< what the files hold beside samples
+  std::vector<Table> tables;                ///< contents of the files other than samples
 };
 
 std::optional<int> count(const std::optional<std::string>& text, const std::string& flag) {
   if (!text) return std::nullopt;
   constexpr int kMost = 999'999;
   const std::optional<int> number = parse_digits(*text, 1, kMost);
-  if (!number) throw ConfigError({flag, fmt::format("\"{}\" is no number of 1 or more", *text), flag, ""});
+  if (!number) throw ConfigError({flag, fmt::format("\"{}\" is not a whole number of 1 or more", *text), flag, ""});
   return number;
 }
 
@@ -112,7 +112,7 @@ Table work_table(const Trace& trace, const std::string& file) {
                           fmt::format("{:.1f}", total.seconds > 0.0 ? 1e2 * time.seconds / total.seconds : 0.0)});
   }
   const TraceTime& communication = trace.work[static_cast<std::size_t>(TraceWork::kCommunication)];
-  table.notes = {fmt::format("{} of {} kernels beside communication have an operator; {} samples",
+  table.notes = {fmt::format("{} of {} kernels other than communication have an operator; {} samples",
                              trace.matched.kernels, total.kernels - communication.kernels,
                              trace.measurement.samples.size())};
   return table;
@@ -120,7 +120,7 @@ Table work_table(const Trace& trace, const std::string& file) {
 
 Table operator_table(const Trace& trace) {
   constexpr std::size_t kShown = 10;
-  Table table = {.title = "the longest operators",
+  Table table = {.title = "longest operators",
                  .columns = {text_column("operator"), text_column("work"), number_column("kernels"),
                              number_column("ms", "milliseconds")}};
   for (std::size_t index = 0; index < std::min(kShown, trace.operators.size()); ++index) {
@@ -157,7 +157,7 @@ void tell_what_is_not_fitted(Measurement& measurement, const Streams& streams) {
   for (const std::string& reason : leave_out_small_groups(measurement)) warn(streams, "not fitted: " + reason);
 }
 
-// Where calibrate_here keeps its measurements.
+// File in which calibrate_here keeps its measurements.
 std::string measurement_path(const Wishes& wishes) {
   if (wishes.measurements) return *wishes.measurements;
   if (!wishes.profile) return wishes.cuda ? "gpu.measurements.json" : "cpu.measurements.json";
@@ -165,8 +165,8 @@ std::string measurement_path(const Wishes& wishes) {
   return path.replace_extension(".measurements.json").string();
 }
 
-// Measures this machine or its GPU in a program of its own; throws EnvironmentError when its two passes disagree.
-// Absent when the machine has not what is to be measured, which that program has said.
+// Measures this machine or its GPU in a separate program. Throws EnvironmentError if its two passes disagree. Nullopt
+// if the machine lacks the device to be measured, which that program has reported.
 std::optional<Calibration> calibrate_here(const Wishes& wishes, const Streams& streams) {
   const std::string path = measurement_path(wishes);
   std::vector<std::string> arguments = {"-o", path};
@@ -177,9 +177,9 @@ std::optional<Calibration> calibrate_here(const Wishes& wishes, const Streams& s
   std::vector<std::string> words = {program_beside("flopcast-measure")};
   words.insert(words.end(), arguments.begin(), arguments.end());
   const ChildEnd end = run_child(words, streams);
-  if (end.signal != 0) throw EnvironmentError(fmt::format("flopcast-measure was ended by signal {}", end.signal));
+  if (end.signal != 0) throw EnvironmentError(fmt::format("flopcast-measure was killed by signal {}", end.signal));
   const int code = end.exit_code;
-  // It has told what is wrong.
+  // The program has reported the error already.
   if (code == kBadInput) throw ConfigError({wishes.measured(), "was not measured", "", ""});
   if (code == kEnvironmentFailed && wishes.cuda) return std::nullopt;
   if (code != 0) throw EnvironmentError(fmt::format("flopcast-measure failed with exit code {}", code));
@@ -187,15 +187,16 @@ std::optional<Calibration> calibrate_here(const Wishes& wishes, const Streams& s
   require_agreement(measurement, path);
   const std::optional<double> ratio = disturbance(measurement);
   if (ratio && *ratio > kDisturbedFrom) {
-    warn(streams, fmt::format("the machine was disturbed: wall time is {:.2f} times the CPU time (1.00 on a quiet one)",
-                              *ratio));
+    warn(streams,
+         fmt::format("the machine was disturbed: wall time is {:.2f} times the CPU time (1.00 on an idle machine)",
+                     *ratio));
   }
-  // Its time may have been too short for some.
+  // The time limit may have been too short for some groups.
   if (wishes.cuda) tell_what_is_not_fitted(measurement, streams);
   return Calibration{std::move(measurement), nlohmann::json::object(), {}};
 }
 
-// Reads the files named; what they leave open becomes a warning.
+// Reads the given files; facts that they leave open become warnings.
 Calibration import_files(const Wishes& wishes, const Streams& streams) {
   Calibration calibration;
   if (wishes.from) {
@@ -238,16 +239,16 @@ Calibration import_training_log(const Wishes& wishes) {
   }
   const auto left_out = std::count_if(log.steps.begin(), log.steps.end(),
                                       [](const LoggedStep& step) { return step.warm_up || step.skipped > 0; });
-  table.notes = {fmt::format("{} left out: the first of each start, and those that skipped an update", left_out)};
+  table.notes = {
+      fmt::format("{} steps excluded: the first after each start, and steps that skipped an update", left_out)};
   calibration.tables.push_back(std::move(table));
   if (wishes.measurements) write_file(*wishes.measurements, write_measurement(calibration.measurement));
   return calibration;
 }
 
 constexpr const char* kModes =
-    "give one of: --cpu; --cuda; --nccl-tests, --trace, --topology, --from, alone or together; --training-log FILE; "
-    "--report "
-    "PROFILE";
+    "give one of: --cpu; --cuda; any of --nccl-tests, --trace, --topology, --from; --training-log FILE; "
+    "--report PROFILE";
 
 enum class Mode { kHere, kImport, kTrainingLog, kReport };
 
@@ -264,18 +265,19 @@ Mode mode_of(const Wishes& wishes) {
   }
   if (wishes.training_log) modes.emplace_back("--training-log", Mode::kTrainingLog);
   if (wishes.report) modes.emplace_back("--report", Mode::kReport);
-  if (modes.empty()) throw ConfigError({"", "nothing to calibrate", "", kModes});
+  if (modes.empty()) throw ConfigError({"", "calibrate: nothing to calibrate", "", kModes});
   if (modes.size() > 1) {
-    throw ConfigError({modes[1].first, fmt::format("given beside {}", modes[0].first), modes[1].first, kModes});
+    throw ConfigError(
+        {modes[1].first, fmt::format("cannot be combined with {}", modes[0].first), modes[1].first, kModes});
   }
   return modes.front().second;
 }
 
-// A flag that the chosen mode would not look at is a mistake of the user.
+// A flag that the chosen mode ignores is a usage error.
 void refuse_idle_flags(const Wishes& wishes, Mode mode) {
   const auto refuse = [](bool given, const char* flag, bool works, const char* valid) {
     if (!given || works) return;
-    throw ConfigError({flag, "means nothing here", flag, fmt::format("valid with: {}", valid)});
+    throw ConfigError({flag, "has no effect here", flag, fmt::format("valid with: {}", valid)});
   };
   const bool here = mode == Mode::kHere;
   const bool nccl = !wishes.nccl_tests.empty();
@@ -298,14 +300,14 @@ void refuse_idle_flags(const Wishes& wishes, Mode mode) {
   refuse(wishes.page_file.has_value(), "--html", profile || mode == Mode::kReport, "a profile or --report");
 }
 
-// The samples' file, which no flag need name, is none that is written too.
+// The file of the measurements, which has a default name, must differ from the other outputs.
 void check_measurement_file(const Wishes& wishes) {
   const std::string file = measurement_path(wishes);
   for (const auto& [flag, other] :
        {std::pair{"-o", wishes.profile}, {"--svg", wishes.figure_file}, {"--html", wishes.page_file}}) {
     if (!other || !is_one_file(file, *other)) continue;
-    throw ConfigError({"--measurements", fmt::format("{} is the file of {} too", file, flag), "--measurements",
-                       "give each a file of its own"});
+    throw ConfigError({"--measurements", fmt::format("\"{}\" is also the output of {}", file, flag), "--measurements",
+                       "use a different file for each"});
   }
   require_writable(file);
 }
@@ -319,7 +321,7 @@ bool has(const Measurement& measurement, SampleKind kind) {
                      [kind](const Sample& sample) { return sample.key.kind == kind; });
 }
 
-// Only a GPU has kernels to launch.
+// Only GPUs have kernel launches.
 bool describes_gpu(const Measurement& measurement) {
   return has(measurement, SampleKind::kLaunch) || has(measurement, SampleKind::kHostDispatch);
 }
@@ -341,27 +343,28 @@ std::string source_of(const Wishes& wishes, const Measurement& measurement) {
   return fmt::format("{}", fmt::join(files, "; "));
 }
 
-// As many as the catalogue's device has, or it is another one of the same name.
+// Warns if the number of multiprocessors differs from the catalogue's device, which suggests a different device of the
+// same name.
 void check_multiprocessors(const Measurement& measurement, const std::string& device, const Streams& streams) {
   std::vector<std::string> ignored;
   const int known = read_device(device, "device", ignored, {}).multiprocessors;
   if (measurement.multiprocessors == known) return;
   warn(streams,
-       fmt::format("the GPU has {} multiprocessors, and {} has {}: is it that device? --device NAME tells another",
+       fmt::format("the GPU has {} multiprocessors, but {} has {}: give --device NAME if it is a different device",
                    measurement.multiprocessors, device, known));
 }
 
-// Of a GPU, by its own name where the user gives none.
+// Device of the profile; a GPU is identified by its reported name unless the user gives one.
 std::string device_of(const Wishes& wishes, const Measurement& measurement, const Streams& streams) {
   if (!wishes.cuda && !(wishes.from && describes_gpu(measurement))) return wishes.device.value_or("");
   if (is_part_of_gpu(measurement.device)) {
-    throw ConfigError({"--device", fmt::format("\"{}\" is a part of a GPU", measurement.device), "",
-                       "no device of the catalogue is a part: measure the whole GPU, without MIG"});
+    throw ConfigError({"--device", fmt::format("\"{}\" is a partition of a GPU", measurement.device), "",
+                       "measure the whole GPU, without MIG: the catalogue has no partitions"});
   }
   const std::optional<std::string> known = catalogued_device(measurement.device);
   if (wishes.device && known && *known != *wishes.device) {
-    warn(streams,
-         fmt::format("the GPU calls itself {}, which is {} and not {}", measurement.device, *known, *wishes.device));
+    warn(streams, fmt::format("the GPU reports its name as {}, which is {}, not {}", measurement.device, *known,
+                              *wishes.device));
   }
   if (wishes.device || known) {
     const std::string device = wishes.device.value_or(known.value_or(""));
@@ -369,9 +372,9 @@ std::string device_of(const Wishes& wishes, const Measurement& measurement, cons
     return device;
   }
   throw ConfigError(
-      {"--device", fmt::format("which of the catalogue's devices is \"{}\"?", measurement.device), "--device",
+      {"--device", fmt::format("\"{}\" does not match a device of the catalogue", measurement.device), "--device",
        choices_help("", catalogue_names(CatalogueKind::kDevices)) +
-           "; the measurements are kept: flopcast calibrate --from FILE --device NAME makes the profile"});
+           "; the measurements are kept: create the profile with flopcast calibrate --from FILE --device NAME"});
 }
 
 DeviceProfile profile_of(const Wishes& wishes, const Calibration& calibration, const Streams& streams) {
@@ -391,7 +394,7 @@ DeviceProfile profile_of(const Wishes& wishes, const Calibration& calibration, c
   return profile;
 }
 
-// Nothing where the profile has no fit with samples.
+// Empty if no fit of the profile has samples.
 std::string profile_figure(const DeviceProfile& profile, const FigureStyle& style) {
   const std::vector<SeriesChart> charts = profile_charts(profile);
   SeriesSvgOptions options;
@@ -404,7 +407,7 @@ std::string profile_page(PageInfo info, const DeviceProfile& profile, const std:
   PageParts parts;
   parts.tables = tables;
   const std::string drawing = profile_figure(profile, {});
-  if (!drawing.empty()) parts.figures.push_back({"Measured against fitted", drawing});
+  if (!drawing.empty()) parts.figures.push_back({"Measured and fitted", drawing});
   return forecasts_page(info, {}, parts);
 }
 
@@ -412,37 +415,38 @@ class Calibrate final : public Question {
  public:
   void declare(Form& form) override {
     form.begin_group("Measurements");
-    form.add_flag("--cpu", wishes_.cpu, "measure this machine: products, memory, messages of threads; twice");
-    form.add_flag("--cuda", wishes_.cuda, "measure this machine's GPU, and messages where it has several; twice");
-    form.add_flag("--quick", wishes_.quick, "fewer sizes: some ten seconds; a minute with --cuda");
+    form.add_flag("--cpu", wishes_.cpu, "measure this machine twice: GEMMs, memory, messages between threads");
+    form.add_flag("--cuda", wishes_.cuda,
+                  "measure this machine's GPU twice; with several GPUs, also messages between them");
+    form.add_flag("--quick", wishes_.quick, "fewer sizes: about ten seconds; a minute with --cuda");
     form.add_option("--seconds", wishes_.seconds, "N",
-                    "of --cuda: time for all samples; what does not fit is left out, and told (default: 450)");
-    form.add_option("--nccl-tests", wishes_.nccl_tests, "FILE", "what nccl-tests printed, or its JSON report");
+                    "with --cuda: time limit for all samples; omitted samples are reported (default: 450)");
+    form.add_option("--nccl-tests", wishes_.nccl_tests, "FILE", "output of nccl-tests, or its JSON report");
     form.add_option("--trace", wishes_.traces, "FILE",
-                    "a trace of torch.profiler, also .gz; without -o: where its time went");
-    form.add_option("--topology", wishes_.topology, "FILE", "what nvidia-smi topo -m printed");
-    form.add_option("--from", wishes_.from, "FILE", "a measurement file");
-    form.add_option("--training-log", wishes_.training_log, "FILE", "Megatron's log: its measured step times");
+                    "trace of torch.profiler, also .gz; without -o: breakdown of its time");
+    form.add_option("--topology", wishes_.topology, "FILE", "output of nvidia-smi topo -m");
+    form.add_option("--from", wishes_.from, "FILE", "measurement file");
+    form.add_option("--training-log", wishes_.training_log, "FILE", "log of Megatron with measured step times");
     form.add_output("--measurements", wishes_.measurements,
-                    "keep the measurements there; a calibration that was stopped goes on (default: beside -o)");
+                    "file for the measurements; an interrupted calibration continues (default: next to -o)");
     form.add_option("--ranks", wishes_.ranks, "N[,N]",
-                    "sizes of the groups to measure; ranks of the nccl-tests run or of the training");
+                    "group sizes to measure; ranks of the nccl-tests run or of the training");
     form.add_option("--nodes", wishes_.nodes, "N", "nodes of the nccl-tests run");
     form.add_option("--devices-per-node", wishes_.devices_per_node, "N",
-                    "of the traced run (default: as many as the trace lists)");
-    form.add_option("--collective", wishes_.collective, "KIND", "what the nccl-tests run measured");
-    form.add_flag("--in-place", wishes_.in_place, "the in-place columns of nccl-tests");
+                    "devices per node of the traced run (default: as listed in the trace)");
+    form.add_option("--collective", wishes_.collective, "KIND", "collective measured by the nccl-tests run");
+    form.add_flag("--in-place", wishes_.in_place, "use the in-place columns of nccl-tests");
     form.begin_group("Profile");
-    form.add_output("-o,--output", wishes_.profile, "write the profile there instead of to standard output",
+    form.add_output("-o,--output", wishes_.profile, "file for the profile instead of standard output",
                     Dash::kIsStandardOutput);
-    form.add_option("--name", wishes_.name, "NAME", "the profile's name (default: the device's)");
-    form.add_option("--source", wishes_.source, "TEXT", "who measured, or where it is published");
-    form.add_option("--device", wishes_.device, "NAME", "the catalogue's device that was measured");
+    form.add_option("--name", wishes_.name, "NAME", "name of the profile (default: the device's)");
+    form.add_option("--source", wishes_.source, "TEXT", "author or publication of the measurements");
+    form.add_option("--device", wishes_.device, "NAME", "measured device, by its catalogue name");
     form.begin_group("Report");
-    form.add_option("--report", wishes_.report, "PROFILE", "errors of its fits, and its worst samples");
-    form.place_figure("draw measured against fitted");
+    form.add_option("--report", wishes_.report, "PROFILE", "errors of the profile's fits, and their worst samples");
+    form.place_figure("draw measured and fitted times");
     form.place_page();
-    form.place_output({.inputs = OutputInputs::kFormat, .formats = "of the report: " + listed_formats()});
+    form.place_output({.inputs = OutputInputs::kFormat, .formats = "format of the report: " + listed_formats()});
   }
 
   Answer ask(const Context& context) override {
@@ -469,7 +473,7 @@ class Calibrate final : public Question {
   }
 
  private:
-  // The profile where it belongs, and what a person wants to know of it.
+  // Writes the profile, and answers with tables that summarize it.
   Answer profile_answer(const Calibration& calibration, const Context& context) {
     const bool shows_trace = !wishes_.traces.empty() && !wishes_.profile;
     if (wishes_.training_log || shows_trace) {
@@ -496,7 +500,7 @@ class Calibrate final : public Question {
     add_drawings(answer);
     if (context.has_figure && !answer.figure) {
       throw ConfigError({"--svg", fmt::format("nothing to draw: {} has no fit with samples", *wishes_.report), "--svg",
-                         "leave out --svg"});
+                         "omit --svg"});
     }
     return answer;
   }
@@ -508,7 +512,7 @@ class Calibrate final : public Question {
     answer.page = [this](PageInfo info) { return profile_page(std::move(info), profile_, tables_); };
   }
 
-  // `file` takes the tables in the place of standard output.
+  // The tables; written to `file` instead of standard output if it is given.
   Answer tables_answer(const Context& context, const std::optional<std::string>& file) const {
     // Data formats hold one table.
     const auto shown = [this](Format format) {
@@ -537,11 +541,11 @@ class Calibrate final : public Question {
 QuestionInfo calibrate_question() {
   return {
       "calibrate",
-      "a device profile out of measurements; measure this machine",
+      "create a device profile from measurements; measure this machine",
       "flopcast calibrate --cpu | --cuda | --nccl-tests FILE | --trace FILE | --topology FILE | --from MEASUREMENTS | "
       "--training-log FILE | --report PROFILE [options]",
-      "Makes a device profile out of measurements, which simulate --profile uses in place of the catalogue's figures, "
-      "and shows how well a profile fits what was measured.",
+      "Creates a device profile from measurements, which simulate --profile uses instead of the catalogue's figures, "
+      "and shows how well a profile fits the measurements.",
       {"flopcast calibrate --cpu --quick -o cpu.json",
        "flopcast simulate --model gpt2-124m --profile cpu.json --precision fp32 --gbs 4",
        "flopcast calibrate --cuda --device h200 -o h200.json",

@@ -26,7 +26,8 @@ std::vector<int> counts_of(const std::string& text) {
   for (const std::string& part : split(text)) {
     const std::optional<int> count = parse_digits(part, 1, kMostCount);
     if (!count)
-      throw ConfigError({"--held-out", fmt::format("\"{}\" is no list of counts", text), "", "such as 1,2,4"});
+      throw ConfigError(
+          {"--held-out", fmt::format("\"{}\" is not a list of counts", text), "", "give counts such as 1,2,4"});
     counts.push_back(*count);
   }
   return counts;
@@ -36,17 +37,16 @@ int repetitions_of(const std::optional<int>& repeat) {
   constexpr int kUsual = 20;
   constexpr int kMost = 1000;
   if (repeat && (*repeat < 1 || *repeat > kMost))
-    throw ConfigError({"--repeat", fmt::format("{} is out of range", *repeat), "", fmt::format("1 to {}", kMost)});
+    throw ConfigError({"--repeat", fmt::format("{} is out of range", *repeat), "", fmt::format("give 1 to {}", kMost)});
   return repeat.value_or(kUsual);
 }
 
-// Answers name a run by its id.
+// Answers identify a run by its id.
 void refuse_same_ids(const std::vector<OwnRun>& runs) {
   std::set<std::string> ids;
   for (const OwnRun& run : runs) {
     if (ids.insert(run.id).second) continue;
-    throw ConfigError(
-        {"id", fmt::format("\"{}\" is the id of two runs", run.id), "", "give each run an id of its own"});
+    throw ConfigError({"id", fmt::format("two runs have the id \"{}\"", run.id), "", "give each run a unique id"});
   }
 }
 
@@ -62,13 +62,14 @@ std::vector<OwnRun> read_all_runs(const std::vector<std::string>& files) {
 class Fit final : public Question {
  public:
   void declare(Form& form) override {
-    form.add_positional("RUNS", files_, "files of rows {id, job, measured}");
-    form.add_output("-o,--output", profile_, "write the profile there");
+    form.add_positional("RUNS", files_, "JSON files with rows {id, job, measured}");
+    form.add_output("-o,--output", profile_, "file for the profile");
     form.add_option("--held-out", held_out_, "N[,N]",
-                    "instead: fit so many of the runs, forecast the others, and tell how far off they are");
-    form.add_option("--choose", choose_, "random|advised", "which of them, with --held-out (default: random)");
-    form.add_option("--repeat", repeat_, "N", "choices that --held-out takes the mean of (default: 20)");
-    form.add_option("--name", name_, "NAME", "the profile's name (default: the device's)");
+                    "instead of a profile: fit N of the runs, forecast the others, and report the errors");
+    form.add_option("--choose", choose_, "random|advised",
+                    "with --held-out: how to choose the fitted runs (default: random)");
+    form.add_option("--repeat", repeat_, "N", "with --held-out: number of choices to average over (default: 20)");
+    form.add_option("--name", name_, "NAME", "name of the profile (default: the device's)");
     form.place_output({.inputs = OutputInputs::kFormat});
   }
 
@@ -92,14 +93,13 @@ class Fit final : public Question {
  private:
   void check_flags() const {
     if (files_.empty()) {
-      throw ConfigError(
-          {"fit", "needs runs", "", "flopcast fit RUNS… -o PROFILE, a JSON file of rows {id, job, measured}"});
+      throw ConfigError({"fit", "needs runs", "",
+                         "use flopcast fit RUNS… -o PROFILE, where RUNS are JSON files with rows {id, job, measured}"});
     }
     if (held_out_ && (profile_ || name_))
-      throw ConfigError({"--held-out", "writes no profile", "", "leave -o and --name out"});
+      throw ConfigError({"--held-out", "writes no profile", "", "omit -o and --name"});
     if (!held_out_ && (choose_ || repeat_)) {
-      throw ConfigError(
-          {choose_ ? "--choose" : "--repeat", "goes with --held-out only", "", "give --held-out as well"});
+      throw ConfigError({choose_ ? "--choose" : "--repeat", "applies only with --held-out", "", "add --held-out"});
     }
   }
 
@@ -110,7 +110,8 @@ class Fit final : public Question {
       context.warn(contradictions[index]);
     }
     if (contradictions.size() > kMostContradictions) {
-      context.warn(fmt::format("and {} more pairs of runs contradict each other", contradictions.size() - kMostContradictions));
+      context.warn(
+          fmt::format("{} more pairs of runs contradict each other", contradictions.size() - kMostContradictions));
     }
   }
 
@@ -135,17 +136,17 @@ class Fit final : public Question {
 }  // namespace
 
 QuestionInfo fit_question() {
-  return {
-      "fit",
-      "constants of device, links and software out of training steps of your own",
-      "flopcast fit RUNS… -o PROFILE [options]",
-      "The few constants of device, links and software that steps of your own tell, from the catalogue's on: value and "
-      "90 "
-      "% interval of each, what the runs do not tell, and which run to make next. RUNS are JSON files of rows {\"id\", "
-      "\"job\", \"measured\": {\"iteration_s\"}}; \"job\" may be a path, and \"measured\" may name a training \"log\". "
-      "PROFILE is for --profile.",
-      {"flopcast fit runs.json -o mine.json", "flopcast simulate job.json --profile mine.json"},
-      make_question<Fit>};
+  return {"fit",
+          "fit constants of device, links and software to your training steps",
+          "flopcast fit RUNS… -o PROFILE [options]",
+          "Fits the few constants of device, links and software that your training steps determine, starting from the "
+          "catalogue: value and 90 % interval of each, constants that the runs leave undetermined, and the most "
+          "informative "
+          "next run. RUNS are JSON files with rows {\"id\", \"job\", \"measured\": {\"iteration_s\"}}; \"job\" may be "
+          "a path, "
+          "and \"measured\" may name a training \"log\". Use PROFILE with --profile.",
+          {"flopcast fit runs.json -o mine.json", "flopcast simulate job.json --profile mine.json"},
+          make_question<Fit>};
 }
 
 }  // namespace flopcast

@@ -21,7 +21,7 @@ namespace flopcast {
 
 namespace {
 
-// A job that lies in a row: what it names lies beside the row's file, and complaints name file and row.
+// A job inside a row. Files that it names are relative to the row's file, and errors name file and row.
 class RowAsFile : public Files {
  public:
   RowAsFile(std::string name, std::string text) : name_(std::move(name)), text_(std::move(text)) {}
@@ -49,21 +49,23 @@ std::string beside(const std::string& file, const std::string& path) {
   return named.is_absolute() ? path : (std::filesystem::path(file).parent_path() / named).string();
 }
 
-// The row's own time, or the median of the log that it names.
+// Path of the log that the row names; nullopt if the row has a time.
 std::optional<std::string> log_of(nlohmann::json& row, const std::string& file, const std::string& place) {
   nlohmann::json& measured = row["measured"];
   if (measured.is_number()) measured = {{"iteration_s", measured}};
   if (!measured.is_object()) {
-    throw ConfigError({"measured", "is neither a number nor an object", place, R"(such as {"iteration_s": 14.2})"});
+    throw ConfigError(
+        {"measured", "is neither a number nor an object", place, R"(give an object such as {"iteration_s": 14.2})"});
   }
   if (!measured.contains("log")) return std::nullopt;
-  if (!measured.at("log").is_string()) throw ConfigError({"measured.log", "is no path", place, "name a training log"});
+  if (!measured.at("log").is_string())
+    throw ConfigError({"measured.log", "is not a path", place, "give the path of a training log"});
   std::string log = beside(file, measured.at("log").get<std::string>());
   measured.erase("log");
   return log;
 }
 
-// "2026-05-03", or nothing.
+// "2026-05-03", or empty if there is no date.
 std::string date_of(const nlohmann::json& row, const std::string& place) {
   if (!row.contains("date")) return "";
   const std::string date = row.at("date").is_string() ? row.at("date").get<std::string>() : row.at("date").dump();
@@ -72,7 +74,7 @@ std::string date_of(const nlohmann::json& row, const std::string& place) {
   for (std::size_t index = 0; dated && index < date.size(); ++index) {
     dated = kForm[index] == '-' ? date[index] == '-' : date[index] >= '0' && date[index] <= '9';
   }
-  if (!dated) throw ConfigError({"date", fmt::format("\"{}\" is no day", date), place, "expected YYYY-MM-DD"});
+  if (!dated) throw ConfigError({"date", fmt::format("\"{}\" is not a date", date), place, "give YYYY-MM-DD"});
   return date;
 }
 
@@ -86,7 +88,7 @@ OwnRun read_own_run(nlohmann::json row, const std::string& file) {
   }
   const PublishedFile rows = read_published({{"rows", {row}}}, "own", file);
   MappedRow mapped = map_row(rows.rows.front(), "");
-  if (!mapped.skip_reason.empty()) throw ConfigError({"job", mapped.skip_reason, place, "give the row a job"});
+  if (!mapped.skip_reason.empty()) throw ConfigError({"job", mapped.skip_reason, place, "add a job to the row"});
   const RowAsFile files(place, mapped.job->dump());
   const LoadedJob loaded = load_job({place}, {}, files);
   mapped.job = loaded.root;
@@ -102,9 +104,8 @@ OwnRun read_own_run(nlohmann::json row, const std::string& file) {
   }
   const std::optional<double> measured = evaluate_row(rows.rows.front(), mapped, read_file).measured_s;
   if (!measured || !(*measured > 0.0)) {
-    throw ConfigError(
-        {"measured", "tells no step time", place,
-         "expected iteration_s, samples_per_s, tokens_per_s_per_gpu, or log: the path of a training log"});
+    throw ConfigError({"measured", "has no step time", place,
+                       "give iteration_s, samples_per_s, tokens_per_s_per_gpu, or log: the path of a training log"});
   }
   run.measured_s = *measured;
   return run;

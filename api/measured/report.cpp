@@ -24,7 +24,7 @@ class Report final : public Question {
   Answer ask(const Context& context) override {
     if (files_.empty()) {
       throw ConfigError(
-          {"", "report: no result given", "", "give what `flopcast simulate … --format json -o FILE` wrote"});
+          {"", "report: no result given", "", "give a file written by `flopcast simulate … --format json -o FILE`"});
     }
     std::vector<ReportFile> named;
     for (const std::string& file : files_) {
@@ -44,11 +44,11 @@ class Report final : public Question {
 
 QuestionInfo report_question() {
   return {"report",
-          "one HTML file of results, to look at and to send",
+          "combine results in one HTML file",
           "flopcast report RESULT… [-o FILE]",
-          "Makes one HTML file of results, to look at and to send: timeline, step, memory, bubble, "
-          "assumptions. RESULT is what simulate, plan, compare, timeline or run wrote with --format json, or "
-          "run with -o; of a run the forecast stands above the measurement.",
+          "Combines results in one self-contained HTML file: timeline, step, memory, bubble, "
+          "assumptions. RESULT is a file written by simulate, plan, compare, timeline or run with --format json, or "
+          "by run with -o; for a run, the forecast is drawn above the measurement.",
           {"flopcast simulate job.json --format json -o a.json; flopcast report a.json -o report.html",
            "flopcast report a.json b.json -o side-by-side.html"},
           make_question<Report>};

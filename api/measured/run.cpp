@@ -58,13 +58,13 @@ double parse_scale(const std::string& text) {
   const double scale =
       slash == std::string::npos ? number(text) : number(text.substr(0, slash)) / number(text.substr(slash + 1));
   if (scale > 0.0 && scale <= 1.0) return scale;
-  throw ConfigError({"--scale", fmt::format("\"{}\" is no share of a model", text), "--scale",
-                     "above 0 and at most 1, such as 1/64"});
+  throw ConfigError({"--scale", fmt::format("\"{}\" is not a valid scale", text), "--scale",
+                     "give a fraction above 0 and at most 1, such as 1/64"});
 }
 
 class Scaler {
  public:
-  /// `lists_layers`: the job says how many layers each stage has.
+  /// `lists_layers`: the job specifies the number of layers of each stage.
   Scaler(const PreparedStep& step, double scale, bool lists_layers)
       : step_(step), scale_(scale), lists_layers_(lists_layers), job_(step.job) {}
 
@@ -88,7 +88,7 @@ class Scaler {
   static constexpr int kLeastVocabulary = 64;
   static constexpr int kLeastHead = 4;
 
-  // A multiple of `unit`, at least `least`.
+  // Scaled size, rounded up to a multiple of `unit` and at least `least`.
   int size(int whole, int unit, int least) const {
     const double wanted = std::max(static_cast<double>(whole) * scale_, static_cast<double>(least));
     return static_cast<int>(std::ceil(wanted / unit - 1e-9)) * unit;
@@ -114,7 +114,8 @@ class Scaler {
     experts.every = std::min(experts.every, model.layers);
   }
 
-  // As large a share of groups as before, of as many as the experts that are left are of.
+  // Keeps the fraction of groups chosen per token. The number of groups is reduced to a divisor of the number of
+  // experts.
   static void scale_groups(Experts& experts) {
     if (experts.groups == 0) return;
     const int groups = std::gcd(experts.groups, experts.count);
@@ -136,7 +137,7 @@ class Scaler {
     model.head_dim = std::max(kLeastHead, 2 * static_cast<int>(std::ceil(width / 2.0 - 1e-9)));
     const bool as_wide = whole.heads * whole.head_dim == whole.hidden;
     model.hidden = as_wide ? model.heads * model.head_dim : size(model.hidden, 2 * layout.tp, kLeastHead);
-    // As many times the hidden size as before.
+    // Keeps the ratio to the hidden size.
     const double ratio = static_cast<double>(model.hidden) / whole.hidden;
     const auto in_proportion = [&](int value) {
       return static_cast<int>(std::ceil(value * ratio / layout.tp - 1e-9)) * layout.tp;
@@ -173,7 +174,7 @@ std::string told_of(const Transformer& became, const Transformer& whole, int seq
     return static_cast<double>(count_parameters(model).total) / 1e6;
   };
   std::string text = fmt::format(
-      "{} became: {}, {}, {} of width {}, {}, {}, {}", whole.name, change("layers", became.layers, whole.layers),
+      "{} scaled: {}, {}, {} of width {}, {}, {}, {}", whole.name, change("layers", became.layers, whole.layers),
       change("hidden size", became.hidden, whole.hidden), change("heads", became.heads, whole.heads), became.head_dim,
       change("MLP width", became.ffn, whole.ffn), change("vocabulary", became.vocab, whole.vocab),
       change("sequence", sequence, whole_sequence));
@@ -182,20 +183,20 @@ std::string told_of(const Transformer& became, const Transformer& whole, int seq
   return text + fmt::format("; {:.3g} million parameters (of {:.0f})", counted(became), counted(whole));
 }
 
-/// A job whose model has become so small that it trains on one machine, under the same layout.
+/// A job whose model is scaled down so that it trains on one machine with the same layout.
 struct ScaledJob {
   LoadedJob job;
-  std::string told;  ///< what became of the model, for the user
+  std::string told;  ///< changes of the model, shown to the user
 };
 
-// Hidden size, MLP width, heads, experts, vocabulary, layers and sequence length are each multiplied by `scale`, and
-// rounded up to what the layout divides: layers by the stages of the pipeline (layers that are listed by stage are
-// scaled one by one), heads, key/value heads, MLP and vocabulary by tp, experts by ep, sequences by cp, tp and slices.
-// Heads that share keys and values go on sharing them, two and two. Everything else is as it was, the form of the
-// network, the microbatches and the schedule too. `step` is the whole job's. Throws ConfigError for layer profiles.
+// Multiplies hidden size, MLP width, heads, experts, vocabulary, layers and sequence length by `scale`, and rounds each
+// up to a multiple that the layout requires: layers to the stages of the pipeline (layers listed by stage are scaled
+// one by one), heads, key/value heads, MLP and vocabulary to tp, experts to ep, sequences to cp, tp and slices.
+// Grouped-query attention keeps two heads per key/value head. Everything else stays the same, including network,
+// microbatches and schedule. `step` belongs to the unscaled job. Throws ConfigError for layer profiles.
 ScaledJob scaled_job(const LoadedJob& whole, const PreparedStep& step, double scale) {
   if (step.job.profile) {
-    throw ConfigError({"--scale", "measured layers have no shape to scale", "--scale", "a transformer"});
+    throw ConfigError({"--scale", "a layer profile cannot be scaled", "--scale", "use a transformer"});
   }
   ScaledJob result{whole, {}};
   nlohmann::json& root = result.job.root;
@@ -210,46 +211,47 @@ ScaledJob scaled_job(const LoadedJob& whole, const PreparedStep& step, double sc
   return result;
 }
 
-// What a run that failed has left in the file that the user asked for; empty when there is none.
+// Describes the steps that a failed run has left in the output file; empty if there are none.
 std::string left_in(const std::optional<std::string>& file) {
   std::error_code ignored;
   if (!file || !fs::is_regular_file(*file, ignored)) return {};
   try {
     const MeasuredRun run = read_measured_run(read_file(*file), *file);
-    if (run.failure.empty()) return {};  // of an earlier run
-    return fmt::format("{} has the {} step{} before that", *file, run.steps.size(), run.steps.size() == 1 ? "" : "s");
+    if (run.failure.empty()) return {};  // the file is from an earlier, successful run
+    return fmt::format("{} contains the {} step{} before the failure", *file, run.steps.size(),
+                       run.steps.size() == 1 ? "" : "s");
   } catch (const ConfigError&) {
     return {};
   }
 }
 
-/// How the ranks are run.
+/// Command that starts the ranks.
 struct Launch {
   std::vector<std::string> words;
-  bool by_launcher = false;  ///< mpirun, which starts them
+  bool by_launcher = false;  ///< mpirun starts the ranks
   int patience_s = 0;
 };
 
-// What nobody else has told; empty where the ranks have.
+// Reason for a failure that no rank has reported; empty if the ranks have reported it.
 std::string untold_reason(const ChildEnd& end, const Launch& launch) {
   const auto signal_text = [](int signal) { return fmt::format("signal {} ({})", signal, strsignal(signal)); };
   const std::string program = fs::path(launch.words.front()).filename().string();
   if (end.was_stopped) {
-    return fmt::format("{} was stopped for longer than the {} s of --timeout, and has been killed",
-                       launch.by_launcher ? "every rank, or mpirun," : program, launch.patience_s);
+    return fmt::format("{} was stopped for longer than the --timeout of {} s and has been killed",
+                       launch.by_launcher ? "mpirun, or every rank," : program, launch.patience_s);
   }
   if (launch.by_launcher && end.told_error) return {};
-  if (end.was_left) return fmt::format("{} did not end when its ranks had, and has been killed", program);
+  if (end.was_left) return fmt::format("{} did not exit after its ranks had ended and has been killed", program);
   if (end.signal != 0) return fmt::format("{} was killed by {}", program, signal_text(end.signal));
   if (!launch.by_launcher) return {};
   if (end.handed_on != 0)
-    return fmt::format("stopped by {} before a rank could say where it was", signal_text(end.handed_on));
-  // mpirun leaves with 128 and the signal of a rank that was killed.
+    return fmt::format("stopped by {} before any rank could report its position", signal_text(end.handed_on));
+  // If a rank is killed by a signal, mpirun exits with 128 plus the signal.
   constexpr int kSignalled = 128;
   if (end.exit_code > kSignalled)
-    return fmt::format("a rank was killed by {} before the first step or behind the last",
+    return fmt::format("a rank was killed by {} before the first step or after the last",
                        signal_text(end.exit_code - kSignalled));
-  return fmt::format("{} ended with exit code {}, and no rank says why", program, end.exit_code);
+  return fmt::format("{} exited with code {}, and no rank reported an error", program, end.exit_code);
 }
 
 int report_failure(const ChildEnd& end, const Launch& launch, const std::optional<std::string>& file,
@@ -259,14 +261,14 @@ int report_failure(const ChildEnd& end, const Launch& launch, const std::optiona
   if (!untold.empty()) throw EnvironmentError(fmt::format("{}{}{}", untold, left.empty() ? "" : "; ", left));
   constexpr int kBug = 1;
   int exit_code = end.exit_code;
-  // mpirun has exit codes of its own.
+  // mpirun's exit codes differ from flopcast's.
   if (launch.by_launcher && exit_code != kBadInput) exit_code = end.told_bug ? kBug : kEnvironmentFailed;
   if (exit_code == kEnvironmentFailed && !left.empty())
     std::fputs(fmt::format("  note: {}\n", left).c_str(), streams.err);
   return exit_code;
 }
 
-// How many steps, and which of them count.
+// Number of steps, and how many of them are warm-up.
 struct StepCounts {
   static constexpr int kWarmup = 2;
   static constexpr int kRepetitions = 15;
@@ -274,15 +276,15 @@ struct StepCounts {
   int warmup = 0;
 };
 
-// The words that make `mpirun` of Open MPI start a program once for each rank, on this machine or wherever its own
-// settings (OMPI_MCA_…, a hostfile) say; more ranks than cores are fine. As root, containers' usual user, it is told
-// that this is meant. Throws EnvironmentError when it is not there.
+// Command line of Open MPI's `mpirun` that starts a program once per rank, on this machine or as configured by the user
+// (OMPI_MCA_…, a hostfile). Allows more ranks than cores, and running as root, which is usual in containers. Throws
+// EnvironmentError if mpirun is not found.
 std::vector<std::string> mpirun_words(int ranks) {
   const std::optional<std::string> mpirun = program_on_path("mpirun");
   if (!mpirun) {
-    throw EnvironmentError("mpirun is not on the path, and --backend mpi needs it (Debian: openmpi-bin)");
+    throw EnvironmentError("--backend mpi needs mpirun, which is not on the path (Debian: openmpi-bin)");
   }
-  // Quiet: flopcast-run itself tells what went wrong.
+  // Quiet, because flopcast-run reports errors itself.
   std::vector<std::string> words = {*mpirun, "--quiet", "--oversubscribe"};
   if (geteuid() == 0) words.emplace_back("--allow-run-as-root");
   words.insert(words.end(), {"-n", fmt::format("{}", ranks)});
@@ -295,27 +297,28 @@ class Run final : public Question {
     job_.add_to(form);
     form.begin_group("Run");
     const std::span<const realrun::RunFlag> run_flags = realrun::kRunFlags;
-    constexpr std::size_t kOfBackend = 3;  // the others stand behind the counts of steps
+    constexpr std::size_t kOfBackend = 3;  // the others follow the numbers of steps
     add_handed_on(form, run_flags.first(kOfBackend));
     form.add_option("--scale", scale_, "SHARE",
-                    "1/64: shrink the model's width, depth, vocabulary and sequences, under the same layout");
-    form.add_option("--repetitions", repetitions_, "N", "steps that count (15); the median is shown");
-    form.add_option("--warmup", warmup_, "N", "steps before them (2)");
-    form.add_option("--steps", steps_, "N", "all steps, instead of --repetitions");
-    form.add_option("--times", times_, "FROM",
-                    "of the forecast: calibration (default), measured on these ranks just before; job, priced "
-                    "for the job's cluster or --profile");
+                    "shrink the model's width, depth, vocabulary and sequences with the same layout, such as 1/64");
+    form.add_option("--repetitions", repetitions_, "N", "number of measured steps (default 15); the median is shown");
+    form.add_option("--warmup", warmup_, "N", "number of steps before them (default 2)");
+    form.add_option("--steps", steps_, "N", "total number of steps, instead of --repetitions");
+    form.add_option(
+        "--times", times_, "FROM",
+        "source of the forecast's times: calibration (default), measured on these ranks just before; or job, "
+        "computed for the job's cluster or --profile");
     add_handed_on(form, run_flags.subspan(kOfBackend));
     form.begin_group("Emulation: more ranks than processors");
     add_handed_on(form, realrun::kEmulationFlags);
     form.begin_group("Output");
     form.place_output({.inputs = OutputInputs::kFormat});
-    form.add_output("-o,--output", measured_, "keep the measurement file, comparison included");
+    form.add_output("-o,--output", measured_, "file for the measurement, including the comparison");
     form.place_figure("write the timeline as a figure");
-    form.place_page("write a report to look at: one file, loads nothing");
+    form.place_page("write a report as one self-contained HTML file");
     form.place_trace("write the timeline as a trace for ui.perfetto.dev");
     form.add_figure("--loss-svg", loss_svg_, "write the loss of every step as a figure");
-    form.add_option("--beside", beside_, "MEASURED", "draw the losses of an earlier run too; may be repeated");
+    form.add_option("--beside", beside_, "MEASURED", "also draw the losses of an earlier run; repeatable");
   }
 
   Answer ask(const Context& context) override {
@@ -331,12 +334,12 @@ class Run final : public Question {
     const Guard guard(folder.path());
     const std::string job = folder.path() + "/job.json";
     const std::string kept = folder.path() + "/measured.json";
-    // What cannot be read back is written when all is over.
+    // Outputs that cannot be read back are written at the end.
     const bool copies = measured_ && is_pipe_or_device(*measured_);
     const std::string output = copies ? kept : measured_.value_or(kept);
     const Layout& layout = forecast_of_job.step.job.layout;
 
-    // The measurement keeps the job, which is to need no other file.
+    // The measurement contains the job, which must not depend on other files.
     if (!layout.schedule_csv.empty()) {
       const nlohmann::json told = job_json(forecast_of_job.step.job).at("layout");
       for (const char* key : {"schedule", "schedule_csv"}) given["layout"][key] = told.at(key);
@@ -353,10 +356,10 @@ class Run final : public Question {
 
     comparison_ =
         judge_run(asked, forecast_of_job, read_measured_run(read_file(output), output), times_from, read_file);
-    // The file holds the comparison as well.
+    // The file contains the comparison as well.
     if (measured_) write_file(output, with_comparison(read_file(output), comparison_));
     if (copies) write_file(*measured_, read_file(output));
-    // Before the figures, which mean less then.
+    // Warnings come before the figures, which they qualify.
     for (const std::string& disturbance : disturbance_texts(comparison_)) context.warn(disturbance);
     return answer(context);
   }
@@ -373,19 +376,21 @@ class Run final : public Question {
     return realrun::find_backend(handed_on_.at("--backend").value_or("threads"));
   }
 
-  // Found out before minutes of training.
+  // Checks files before minutes of training.
   void check_files() const {
     if (!beside_.empty() && !loss_svg_) {
-      throw ConfigError({"--beside", "means nothing without --loss-svg", "--beside", {}});
+      throw ConfigError({"--beside", "has no effect without --loss-svg", "--beside", "add --loss-svg FILE"});
     }
     for (const std::string& path : beside_) read_loss_curve(read_file(path), path);
   }
 
-  // An asynchronous run drains in its last step, which does not count.
+  // An asynchronous run drains in its last step, which is not counted.
   StepCounts counts(bool asynchronous) const {
-    if (steps_ && repetitions_) throw ConfigError({"--steps", "given beside --repetitions", "--steps", "give one"});
-    if (warmup_ && *warmup_ < 0) throw ConfigError({"--warmup", "below 0", "--warmup", {}});
-    if (repetitions_ && *repetitions_ < 1) throw ConfigError({"--repetitions", "below 1", "--repetitions", {}});
+    if (steps_ && repetitions_)
+      throw ConfigError({"--steps", "conflicts with --repetitions", "--steps", "give only one of them"});
+    if (warmup_ && *warmup_ < 0) throw ConfigError({"--warmup", "is below 0", "--warmup", "give 0 or more"});
+    if (repetitions_ && *repetitions_ < 1)
+      throw ConfigError({"--repetitions", "is below 1", "--repetitions", "give 1 or more"});
     StepCounts counts;
     const int least = asynchronous ? 1 : 0;
     if (!steps_) {
@@ -396,14 +401,15 @@ class Run final : public Question {
     counts.steps = *steps_;
     counts.warmup = warmup_.value_or(std::clamp(*steps_ - 1 - least, 0, StepCounts::kWarmup));
     if (counted_steps(counts.steps, counts.warmup, asynchronous) < 1) {
-      throw ConfigError({"--steps", fmt::format("{} leave none that counts", *steps_), "--steps",
-                         asynchronous ? "an asynchronous schedule fills in its first and drains in its last: 3 or more"
-                                      : "1 or more, and more than --warmup"});
+      throw ConfigError({"--steps", fmt::format("{} steps leave none to measure", *steps_), "--steps",
+                         asynchronous
+                             ? "give 3 or more: an asynchronous schedule fills in the first and drains in the last"
+                             : "give 1 or more, and more than --warmup"});
     }
     return counts;
   }
 
-  // What flopcast-run will refuse counts as the default.
+  // A value that flopcast-run will refuse counts as the default.
   int patience_s() const {
     constexpr int kDefault = 60;
     const std::optional<std::string>& text = handed_on_.at("--timeout");
@@ -418,8 +424,7 @@ class Run final : public Question {
     std::vector<std::string> words = needs_mpirun ? mpirun_words(ranks) : std::vector<std::string>();
     words.insert(words.end(), {program_beside("flopcast-run"), job_file, "--output", output});
     const auto add = [&](const char* flag, const std::string& value) { words.insert(words.end(), {flag, value}); };
-    constexpr int kCalibrationSteps =
-        4 + static_cast<int>(kCalibrationWarmup);  // before and after the run, two of them to warm up
+    constexpr int kCalibrationSteps = 4 + static_cast<int>(kCalibrationWarmup);  // before and after the run
     add("--steps", fmt::format("{}", counts.steps));
     add("--warmup", fmt::format("{}", counts.warmup));
     add("--calibration-steps", fmt::format("{}", calibrates ? kCalibrationSteps : 0));
@@ -439,8 +444,7 @@ class Run final : public Question {
     if (backend() != nullptr && backend()->on_gpus) say_fp8_on_gpus(JobOptions::read(loaded).training, loaded.root);
     Job asked = JobOptions::read(loaded);
     if (const auto& finetune = asked.training.finetune; finetune && finetune->base != BaseFormat::kBf16) {
-      context.tell(
-          fmt::format("note: frozen weights are in 32 bits here: {} is not executed", name_of(finetune->base)));
+      context.tell(fmt::format("note: frozen weights have 32 bits in this run, not {}", name_of(finetune->base)));
     }
     root = std::move(loaded.root);
     return asked;
@@ -454,7 +458,7 @@ class Run final : public Question {
     return write_series_svg({loss_chart(std::move(curves))}, options);
   }
 
-  // Figure and page show the forecast above the measurement over one axis, the trace the measurement.
+  // Figure and page show the forecast above the measurement on one time axis; the trace shows the measurement.
   Answer answer(const Context& context) {
     Answer answer{
         .tables = [this] { return std::vector<Table>{run_table(comparison_)}; },
@@ -483,7 +487,7 @@ class Run final : public Question {
     if (loss_svg_) {
       answer.files.emplace_back(*loss_svg_, [this](const FigureStyle& style) { return losses_figure(style); });
     }
-    // Rows of figures have no notes.
+    // Tables of rows have no notes.
     if (shown_by(context.format) == Shows::kRows && !comparison_.conditions.empty()) {
       answer.done = [this, &context] { context.warn(comparison_.conditions); };
     }
@@ -508,11 +512,11 @@ class Run final : public Question {
 
 QuestionInfo run_question() {
   return {"run",
-          "train for real on this machine, forecast beside measurement",
+          "train for real on this machine, and compare with the forecast",
           "flopcast run [JOB] [options]",
-          "Trains for real under the job's schedule and layout, on ranks of this machine, and shows "
-          "the forecast beside the "
-          "measurement. The model has to be a small GPT, or become one by --scale. See docs/real-runs.md.",
+          "Trains for real with the job's schedule and layout, on ranks of this machine, and shows "
+          "forecast and measurement side by side. The model must be a small GPT, or be scaled to one with --scale. See "
+          "docs/real-runs.md.",
           {"flopcast run job.json -o measured.json --svg forecast-above-measured.svg",
            "flopcast run job.json --schedule gpipe --repetitions 30 --format json",
            "flopcast run --model gpt3-175b --cluster 1xdgx-a100-80g --tp 2 --pp 4 --gbs 8 --scale 1/64",

@@ -29,14 +29,14 @@ namespace flopcast {
 
 namespace {
 
-// A run whose figures somebody published.
+// A run with published figures.
 struct DocumentedRun {
   std::string file;
   std::string run;
   std::string source;
-  std::string assumed;   // what the source does not say
-  bool planned = false;  // the source names no layout: the best one of what the job leaves open stands for it
-  JsonValue published;   // by the keys of flopcast.result/1
+  std::string assumed;   // assumptions about facts missing in the source
+  bool planned = false;  // the source has no layout; the planner chooses the best one
+  JsonValue published;   // by key of flopcast.result/1
   JsonValue job;
 
   std::string place(const std::string& field) const { return fmt::format("{}:{}", file, pointer_of(field)); }
@@ -44,13 +44,13 @@ struct DocumentedRun {
 
 const Fields<DocumentedRun>& documented_fields() {
   static const Fields<DocumentedRun> fields = {
-      text<&DocumentedRun::run>("run", "its name"),
-      text<&DocumentedRun::source>("source", "where it is published"),
-      object_as_given<&DocumentedRun::published>("published", "figures by their keys")
-          .required(R"(such as {"iteration.time_s": 13.75})"),
-      text<&DocumentedRun::assumed>("assumed", "what the source does not say"),
-      boolean<&DocumentedRun::planned>("planned", "the source names no layout"),
-      object_as_given<&DocumentedRun::job>("job", "as simulate takes it").required("a job, as simulate takes it")};
+      text<&DocumentedRun::run>("run", "name of the run"),
+      text<&DocumentedRun::source>("source", "publication of the run"),
+      object_as_given<&DocumentedRun::published>("published", "published figures by key")
+          .required(R"(give figures such as {"iteration.time_s": 13.75})"),
+      text<&DocumentedRun::assumed>("assumed", "assumptions about facts missing in the source"),
+      boolean<&DocumentedRun::planned>("planned", "true if the source has no layout"),
+      object_as_given<&DocumentedRun::job>("job", "job as for simulate").required("give a job as for simulate")};
   return fields;
 }
 
@@ -63,7 +63,8 @@ DocumentedRun read_documented(const std::filesystem::path& path) {
   ObjectReader reader(values, "", origins);
   read_fields(documented_fields(), reader, run);
   reader.refuse_unknown_keys();
-  if (run.published->empty()) reader.fail("published", "names no figure", R"(such as {"iteration.time_s": 13.75})");
+  if (run.published->empty())
+    reader.fail("published", "has no figure", R"(give figures such as {"iteration.time_s": 13.75})");
   return run;
 }
 
@@ -76,7 +77,8 @@ Forecast forecast_of(const DocumentedRun& run) {
   options.search.ranked = 1;
   options.nodes = {question.job.cluster.nodes};
   const SearchResult found = plan(question.job, question.space, options, threaded_for(0));
-  if (found.ranked.empty()) throw ConfigError({"job", "no layout of it fits", run.place("job"), "see: flopcast plan"});
+  if (found.ranked.empty())
+    throw ConfigError({"job", "has no layout that fits", run.place("job"), "see: flopcast plan"});
   return forecast(read_job(job_file_of(run.job, found.ranked.front()), origins), read_file);
 }
 
@@ -95,12 +97,12 @@ void add_rows(const DocumentedRun& run, Table& table) {
     const std::string field = "published." + item.key();
     const bool above_zero = item.value().is_number() && item.value().get<double>() > 0.0;
     if (!above_zero) {
-      throw ConfigError({field, fmt::format("{} is no number above zero", dumped(item.value())), run.place(field), ""});
+      throw ConfigError({field, fmt::format("{} is not a number above 0", dumped(item.value())), run.place(field), ""});
     }
     const nlohmann::ordered_json::json_pointer pointer(pointer_of(item.key()));
     if (!result.contains(pointer) || !result.at(pointer).is_number()) {
-      throw ConfigError({field, "is no number of a result", run.place(field),
-                         "such as iteration.time_s, training.days (with tokens)"});
+      throw ConfigError({field, "is not a number in results", run.place(field),
+                         "use a key such as iteration.time_s, training.days (with tokens)"});
     }
     const double published = item.value().get<double>();
     const double predicted = result.at(pointer).get<double>();
@@ -110,9 +112,9 @@ void add_rows(const DocumentedRun& run, Table& table) {
   }
 }
 
-// Runs of one source are told together.
+// Runs with the same source share a note.
 std::vector<std::string> notes_on(const std::vector<DocumentedRun>& runs) {
-  std::vector<std::pair<std::string, std::string>> told;  // what, of which runs
+  std::vector<std::pair<std::string, std::string>> told;  // note and the names of its runs
   for (const DocumentedRun& run : runs) {
     std::string what = run.source;
     if (!run.assumed.empty()) what += "; assumed: " + run.assumed;
@@ -127,7 +129,7 @@ std::vector<std::string> notes_on(const std::vector<DocumentedRun>& runs) {
   return notes;
 }
 
-// Published and predicted figure of each run, and the error, predicted / published - 1. Throws ConfigError with the
+// Published and predicted figure of each run, and the error predicted / published - 1. Throws ConfigError with the
 // file's name.
 Table documented_runs(const std::vector<std::filesystem::path>& files) {
   Table table;
@@ -141,7 +143,7 @@ Table documented_runs(const std::vector<std::filesystem::path>& files) {
   return table;
 }
 
-// The JSON files of a folder, or the one file that is named.
+// JSON files of a folder, or the given file.
 std::vector<std::filesystem::path> json_files(const std::string& flag, const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
@@ -153,7 +155,7 @@ std::vector<std::filesystem::path> json_files(const std::string& flag, const std
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
     if (entry.path().extension() == ".json") files.push_back(entry.path());
   }
-  if (files.empty()) throw ConfigError({flag, fmt::format("\"{}\" holds no JSON file", path), "", ""});
+  if (files.empty()) throw ConfigError({flag, fmt::format("\"{}\" contains no JSON file", path), "", ""});
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -171,7 +173,7 @@ std::vector<PublishedFile> published_files(const std::optional<std::string>& fol
   return files;
 }
 
-// Rows that constants were fitted to are known by their ids in the files that come with the program.
+// Rows that constants were fitted to are identified by their ids in the files shipped with the program.
 void mark_fit_rows(std::vector<PublishedFile>& files) {
   std::vector<std::string> ids;
   for (const PublishedFile& file : shipped_published()) {
@@ -185,7 +187,7 @@ void mark_fit_rows(std::vector<PublishedFile>& files) {
   }
 }
 
-// Given by name or as a file.
+// Profile given by name or as a file.
 nlohmann::json profile_named(const std::optional<std::string>& text) {
   if (!text) return {};
   nlohmann::json job = {{"training", {{"profile", *text}}}};
@@ -194,8 +196,7 @@ nlohmann::json profile_named(const std::optional<std::string>& text) {
   nlohmann::json profile = job.at("training").at("profile");
   const DeviceProfile read = read_device_profile(profile, "--profile", origins);
   if (!read.cluster.contains("device") || !read.cluster.at("device").contains("name")) {
-    throw ConfigError(
-        {"--profile", "does not say which device it was measured on", "--profile", "calibrate with --device NAME"});
+    throw ConfigError({"--profile", "does not name the measured device", "--profile", "calibrate with --device NAME"});
   }
   return profile;
 }
@@ -208,7 +209,7 @@ std::vector<SourceSummary> of_published(const std::optional<std::string>& folder
   for (const PublishedFile& file : files) names.push_back(file.source);
   for (const std::string& name : wanted) {
     if (std::find(names.begin(), names.end(), name) == names.end()) {
-      throw ConfigError({"--source", fmt::format("no source is called \"{}\"", name), "", choices_help(name, names)});
+      throw ConfigError({"--source", fmt::format("there is no source \"{}\"", name), "", choices_help(name, names)});
     }
   }
   std::vector<SourceSummary> sources;
@@ -263,12 +264,12 @@ std::optional<double> limit_of(const std::optional<std::string>& text) {
   const std::optional<double> limit = parse_number(*text);
   if (!limit || !(*limit >= 0.0)) {
     throw ConfigError(
-        {"--max-error", fmt::format("\"{}\" is not a fraction", *text), "", "expected a number such as 0.05"});
+        {"--max-error", fmt::format("\"{}\" is not a fraction", *text), "", "give a number such as 0.05"});
   }
   return limit;
 }
 
-// Of every source that was compared, the mean error of the time is held to the limit.
+// Compares each source's mean error of the step time with the limit.
 void check_limit(const std::vector<SourceSummary>& sources, double limit) {
   std::string beyond;
   for (const SourceSummary& summary : sources) {
@@ -311,57 +312,55 @@ Answer table_answer(Table table) {
 class Validate final : public Question {
  public:
   void declare(Form& form) override {
-    form.add_option("--published", published_, "DIR", "published measurements, a JSON file a source");
+    form.add_option("--published", published_, "DIR", "published measurements, one JSON file per source");
     form.add_option("--runs", runs_, "DIR",
-                    "saved results of flopcast run, or rows {id, job, measured, date} of your own runs");
-    form.add_option("--documented", documented_, "DIR", "jobs beside the figures that were published of them");
-    form.add_option("--source", wanted_, "NAME", "only this source; may be repeated");
-    form.add_option("--max-error", max_error_, "F", "exit with 3 when a source's mean error is larger: 0.05");
-    form.place_figure("forecast against measurement as a chart");
+                    "saved results of flopcast run, or rows {id, job, measured, date} of your runs");
+    form.add_option("--documented", documented_, "DIR", "jobs with published figures");
+    form.add_option("--source", wanted_, "NAME", "only this source; repeatable");
+    form.add_option("--max-error", max_error_, "F",
+                    "exit with status 3 if a source's mean error is larger, such as 0.05");
+    form.place_figure("draw forecasts against measurements");
     form.place_page();
-    form.add_flag("--refit", refits_, "fit the catalogue's constants again, and without each model");
-    form.add_option("--leave-out", leave_out_, "models|sources",
-                    "with --refit: what rows are forecast without (default: models)");
-    form.add_flag("--constants", constants_, "every number of the forecast that was fitted to measurements");
+    form.add_flag("--refit", refits_, "fit the catalogue's constants again, leaving out each model in turn");
+    form.add_option("--leave-out", leave_out_, "models|sources", "with --refit: what to leave out (default: models)");
+    form.add_flag("--constants", constants_, "list every constant of the forecast that was fitted to measurements");
     form.add_flag("--failures", failures_,
-                  "published figures of failures, checkpoints and stragglers; with --published FILE, its values");
-    form.add_option("--profile", profile_, "FILE|NAME",
-                    "rows of a device profile's device, with the profile's figures");
-    form.add_output("--source-errors", source_errors_, "write the errors of every source, which intervals rest on");
-    form.add_flag("--markdown-page", markdown_, "docs/validation.md: every table and every row");
-    form.add_option("--append", appended_, "FILE",
-                    "with --markdown-page: a Markdown file that the page ends with; may be repeated");
+                  "compare with published figures of failures, checkpoints and stragglers, or with --published FILE");
+    form.add_option("--profile", profile_, "FILE|NAME", "use a device profile for the rows of its device");
+    form.add_output("--source-errors", source_errors_,
+                    "file for the errors of every source, from which intervals are computed");
+    form.add_flag("--markdown-page", markdown_, "print docs/validation.md: every table and every row");
+    form.add_option("--append", appended_, "FILE", "with --markdown-page: Markdown file to append; repeatable");
     form.place_output();
   }
 
   Answer ask(const Context& context) override {
-    refuse_if(leave_out_ && !refits_, "--leave-out", "goes with --refit only", "give --refit as well");
+    refuse_if(leave_out_ && !refits_, "--leave-out", "applies only with --refit", "add --refit");
     const std::optional<double> limit = limit_of(max_error_);
-    refuse_if(!appended_.empty() && !markdown_, "--append", "goes with --markdown-page only",
-              "give --markdown-page as well");
+    refuse_if(!appended_.empty() && !markdown_, "--append", "applies only with --markdown-page", "add --markdown-page");
     const bool draws = context.has_figure || context.has_page;
-    const bool compares = !wanted_.empty() || markdown_ || draws || limit;  // asks for what rows and forecasts say
+    const bool compares = !wanted_.empty() || markdown_ || draws || limit;  // asks for errors of rows
     if (constants_) {
-      refuse_if(draws, "--constants", "is a table alone", "leave --svg and --html out");
+      refuse_if(draws, "--constants", "prints only a table", "omit --svg and --html");
       return table_answer(constants_table());
     }
     if (failures_) {
       refuse_if(runs_ || documented_ || compares || refits_ || profile_, "--failures",
-                "goes with --published FILE and the output options only");
+                "can be combined only with --published FILE and output options");
       return failures_answer(published_);
     }
-    refuse_if(published_ && runs_, "--runs", "contradicts --published", "give one of the two");
+    refuse_if(published_ && runs_, "--runs", "conflicts with --published", "give only one of them");
     if (documented_) {
-      refuse_if(published_ || runs_ || compares || refits_, "--documented", "goes with the output options only");
+      refuse_if(published_ || runs_ || compares || refits_, "--documented", "can be combined only with output options");
       return table_answer(documented_runs(json_files("--documented", *documented_)));
     }
-    refuse_if(runs_ && !wanted_.empty(), "--source", "means nothing with --runs", "leave it out");
+    refuse_if(runs_ && !wanted_.empty(), "--source", "has no effect with --runs", "leave it out");
     if (refits_) {
-      refuse_if(runs_ || compares || profile_, "--refit", "goes with --published and the output options only");
+      refuse_if(runs_ || compares || profile_, "--refit", "can be combined only with --published and output options");
       return refit_answer(published_, leave_out_.value_or("models"));
     }
-    refuse_if(profile_ && (runs_ || markdown_), "--profile", "goes with published rows only",
-              "leave --runs and --markdown-page out");
+    refuse_if(profile_ && (runs_ || markdown_), "--profile", "applies only to published rows",
+              "omit --runs and --markdown-page");
     return errors_answer(limit);
   }
 
@@ -390,7 +389,7 @@ class Validate final : public Question {
   std::string page(PageInfo info) const {
     info.title = "Forecasts of measured steps";
     PageParts parts;
-    parts.figures.push_back({"Forecast against measurement", write_scatter_svg(validation_chart(sources_))});
+    parts.figures.push_back({"Forecast versus measurement", write_scatter_svg(validation_chart(sources_))});
     parts.tables = validation_tables(sources_, shipped_);
     parts.tables.push_back(rows_table(sources_, 0));
     parts.tables.back().title = "every row";
@@ -419,10 +418,10 @@ class Validate final : public Question {
 
 QuestionInfo validate_question() {
   return {"validate",
-          "forecast against measured steps: an error table that hides no row",
+          "compare forecasts with measured steps: errors of every row",
           "flopcast validate [options]",
-          "Forecasts measured training steps and shows how far off it is, row by row. Without --published "
-          "or --runs: the published measurements that come with flopcast.",
+          "Forecasts measured training steps and shows the error of every row. Without --published "
+          "or --runs, it uses the published measurements shipped with flopcast.",
           {"flopcast validate", "flopcast validate --source zero_bubble --format csv",
            "flopcast validate --published measurements/ --max-error 0.1", "flopcast validate --runs results/",
            "flopcast validate --documented examples/documented-runs", "flopcast validate --refit",

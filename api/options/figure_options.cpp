@@ -15,10 +15,10 @@ namespace flopcast {
 
 namespace {
 
-constexpr double kPixelsPerInch = 96.0;  // of CSS
+constexpr double kPixelsPerInch = 96.0;  // CSS pixels
 constexpr const char* kConverter = "rsvg-convert";
 
-// Pixels of a length with its unit; nothing where it is none.
+// Pixels of a length with a unit; nullopt if it is not one.
 std::optional<double> pixels_of(const std::string& text) {
   constexpr double kMillimetresPerInch = 25.4;
   constexpr double kPointsPerInch = 72.0;
@@ -46,12 +46,13 @@ std::string converter() {
   const std::optional<std::string> program = program_on_path(kConverter);
   if (program) return *program;
   throw EnvironmentError(
-      fmt::format("{} is not there, which makes .png and .pdf of a figure\n  help: apt-get install "
+      fmt::format("{} is needed for .png and .pdf files, but not installed\n  help: apt-get install "
                   "librsvg2-bin, or give a file that ends in .svg",
                   kConverter));
 }
 
-// The figure as PNG or PDF: of a size in print 300 dots an inch, else two pixels for one.
+// The figure as PNG or PDF. A PNG has 300 dots per inch for a figure with a print size, otherwise two pixels per CSS
+// pixel.
 std::string converted(const std::string& svg, const std::string& ending, bool in_print) {
   const PrivateFolder folder;
   const std::string source = folder.path() + "/figure.svg";
@@ -73,24 +74,24 @@ std::string converted(const std::string& svg, const std::string& ending, bool in
 
 void FigureOptions::add_to(Form& form, const std::string& help) {
   form.add_output("--svg", file_, help + "; also .png or .pdf");
-  form.add_option("--svg-width", width_, "LENGTH", "as a paper prints it: 84mm, 3.3in, 240pt; text is 6 pt or more");
-  form.add_flag("--no-title", no_title_, "without titles above figures: a paper has a caption");
-  form.add_flag("--svg-dark", dark_, "dark where the reader prefers it, for web pages");
+  form.add_option("--svg-width", width_, "LENGTH", "print width: 84mm, 3.3in, 240pt; text is at least 6 pt");
+  form.add_flag("--no-title", no_title_, "omit titles above figures, for papers with captions");
+  form.add_flag("--svg-dark", dark_, "follow the reader's dark mode, for web pages");
 }
 
 void FigureOptions::check_file(const char* flag, const std::string& file) {
   if (file == kStandardInput) {
-    throw ConfigError({flag, "a figure goes to a file", "", "give one, such as figure.svg or /dev/stdout"});
+    throw ConfigError({flag, "cannot print a figure", "", "give a file, such as figure.svg or /dev/stdout"});
   }
   const std::string ending = ending_of(file);
   if (ending.empty() || ending == ".svg" || is_converted(file) || is_pipe_or_device(file)) return;
-  throw ConfigError({flag, fmt::format("no figure is written as {}", ending), "", "valid endings: .svg, .png, .pdf"});
+  throw ConfigError({flag, fmt::format("cannot write a figure as {}", ending), "", "valid endings: .svg, .png, .pdf"});
 }
 
 void FigureOptions::check(bool drawn) const {
   if (!file_ && !drawn) {
     const char* const idle = width_ ? "--svg-width" : no_title_ ? "--no-title" : dark_ ? "--svg-dark" : nullptr;
-    if (idle != nullptr) throw ConfigError({idle, "is of a figure", "", "give --svg FILE"});
+    if (idle != nullptr) throw ConfigError({idle, "applies to figures only", "", "add --svg FILE"});
   }
   (void)style();
   if (!file_) return;
@@ -107,8 +108,8 @@ FigureStyle FigureOptions::style() const {
   constexpr double kWidest = 20'000.0;  // 5 m: posters
   const std::optional<double> pixels = pixels_of(*width_);
   if (!pixels || !(*pixels >= kNarrowest && *pixels <= kWidest)) {
-    throw ConfigError({"--svg-width", fmt::format("\"{}\" is no width of a figure", *width_), "",
-                       "40mm to 500cm, in mm, cm, in, pt or px, such as 84mm"});
+    throw ConfigError({"--svg-width", fmt::format("\"{}\" is not a valid width of a figure", *width_), "",
+                       "give 40mm to 500cm, in mm, cm, in, pt or px, such as 84mm"});
   }
   style.width = *pixels;
   style.in_print = true;

@@ -22,8 +22,8 @@ constexpr void require_toml(bool holds) {
   if (!holds) throw BrokenToml();
 }
 }  // namespace flopcast
-// toml++ 3.3 asserts what a malformed file may break ("[" at the end of a line), and is undefined there in a build
-// without assertions: it throws instead.
+// On malformed input ("[" at the end of a line), toml++ 3.3 fails an assertion, and a build without assertions has
+// undefined behaviour there. This macro throws instead.
 #pragma push_macro("NDEBUG")
 #undef NDEBUG
 #define TOML_ASSERT(condition) ::flopcast::require_toml(static_cast<bool>(condition))
@@ -36,14 +36,14 @@ namespace flopcast {
 
 namespace {
 
-// Before it is parsed: recipes have some kilobytes, and their parsers hold up to two hundred bytes for each of a
-// file's.
+// Checked before parsing: recipes have a few kilobytes, and the parsers need up to 200 bytes of memory per byte of a
+// file.
 void refuse_large(std::string_view text, std::string_view file, std::string_view language) {
   constexpr std::size_t kLargestRecipe = std::size_t{1} << 20;
   if (text.size() <= kLargestRecipe) return;
   throw ConfigError({"",
                      fmt::format("{} is larger than {} MiB, too large for {}", file, kLargestRecipe >> 20, language),
-                     std::string(file), "give a part of it"});
+                     std::string(file), "give only the part that is needed"});
 }
 
 }  // namespace
@@ -67,7 +67,7 @@ nlohmann::json typed(const std::string& word) {
   if (word.find_first_not_of(kNumberCharacters) != std::string::npos) return word;
   errno = 0;
   char* end = nullptr;
-  // YAML 1.1 and Python group digits: 10_000.
+  // YAML 1.1 and Python allow digit grouping: 10_000.
   std::string digits = word;
   if (std::isdigit(static_cast<unsigned char>(word.front())) != 0) std::erase(digits, '_');
   const long long whole = std::strtoll(digits.c_str(), &end, 10);
@@ -83,7 +83,7 @@ class YamlConverter {
 
   nlohmann::json convert(const YAML::Node& node, int depth) {
     if (depth > kDeepestNesting) fail(node.Mark(), fmt::format("is nested deeper than {} levels", kDeepestNesting));
-    // Aliases may name the same node again and again, so values are counted as they come.
+    // Aliases can refer to the same node many times, so values are counted on each visit.
     if (++values_ > kMostValues) fail(node.Mark(), fmt::format("holds more than {} values", kMostValues));
     if (node.IsScalar()) return node.Tag() == "!" ? nlohmann::json(node.Scalar()) : typed(node.Scalar());
     if (node.IsSequence()) {
@@ -94,7 +94,7 @@ class YamlConverter {
     if (!node.IsMap()) return nullptr;
     nlohmann::json object = nlohmann::json::object();
     for (const auto& item : node) {
-      if (!item.first.IsScalar()) fail(item.first.Mark(), "has a key that is no word");
+      if (!item.first.IsScalar()) fail(item.first.Mark(), "has a key that is not a scalar");
       const std::string& key = item.first.Scalar();
       if (object.contains(key)) fail(item.first.Mark(), fmt::format("gives the key \"{}\" twice", key));
       object[key] = convert(item.second, depth + 1);
@@ -105,7 +105,7 @@ class YamlConverter {
   [[noreturn]] void fail(const YAML::Mark& mark, const std::string& problem) const {
     const std::string where = mark.is_null() ? file_ : fmt::format("{}:{}:{}", file_, mark.line + 1, mark.column + 1);
     throw ConfigError({"", fmt::format("{} {}", file_, problem), where,
-                       "mend the file, or a copy of it: other readers of YAML take the last of two and guess"});
+                       "fix the file or a copy of it; other YAML readers silently take the last duplicate key"});
   }
 
  private:
@@ -113,8 +113,9 @@ class YamlConverter {
   int values_ = 0;
 };
 
-// YAML as JSON, plain words typed as Python's readers do: null, true and yes, whole and decimal numbers, else text.
-// Refuses keys given twice, nesting deeper than 64 and more than 100,000 values.
+// YAML as JSON. Plain scalars get the types that Python's readers give them: null, booleans (true, yes), integers and
+// decimal numbers, otherwise text. Throws ConfigError on duplicate keys, nesting deeper than 64 and more than 100,000
+// values.
 nlohmann::json yaml_values(std::string_view text, std::string_view file) {
   YamlConverter converter(file);
   try {
@@ -143,7 +144,7 @@ nlohmann::json yaml_values(std::string_view /*text*/, std::string_view file) {
 
 namespace {
 
-// Dates and times, which no recipe has, are left out; toml++ bounds the nesting.
+// Dates and times, which recipes do not use, become null; toml++ limits the nesting.
 nlohmann::json json_of_toml(const toml::node& node) {
   if (const auto* table = node.as_table()) {
     nlohmann::json object = nlohmann::json::object();
@@ -168,10 +169,10 @@ nlohmann::json toml_values(std::string_view text, std::string_view file) {
   } catch (const toml::parse_error& error) {
     throw ConfigError({"", fmt::format("{} is not valid TOML: {}", file, error.description()),
                        fmt::format("{}:{}:{}", file, error.source().begin.line, error.source().begin.column),
-                       "mend the file, or a copy of it"});
+                       "fix the file or a copy of it"});
   } catch (const BrokenToml&) {
     throw ConfigError(
-        {"", fmt::format("{} is not valid TOML", file), std::string(file), "mend the file, or a copy of it"});
+        {"", fmt::format("{} is not valid TOML", file), std::string(file), "fix the file or a copy of it"});
   }
 }
 

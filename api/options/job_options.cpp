@@ -40,7 +40,7 @@ struct ConfigRow {
   std::string origin;
 };
 
-// The value at a dotted path; what names an object stands for it. Null where there is none.
+// Value at a dotted path, or null if there is none.
 template <class Json>
 const Json* value_at(const Json& root, std::string_view path) {
   const Json* value = &root;
@@ -55,7 +55,7 @@ const Json* value_at(const Json& root, std::string_view path) {
   return value;
 }
 
-// What file and flags say of a key.
+// Value that files and flags give for a key; null if none. An object that stands for a named entry is read at its name.
 const nlohmann::json* given_at(const nlohmann::json& root, const JobKey& key) {
   const nlohmann::json* value = value_at(root, key.field);
   const bool named = key.entry->names_object && value != nullptr && value->is_object();
@@ -66,7 +66,7 @@ bool starts_with(std::string_view text, std::string_view beginning) {
   return text.substr(0, beginning.size()) == beginning;
 }
 
-// "8xdgx-h100" tells the nodes, too.
+// "8xdgx-h100" also gives the number of nodes.
 bool tells_nodes(const nlohmann::json* cluster) {
   if (cluster == nullptr || !cluster->is_string()) return false;
   const std::string name = cluster->get<std::string>();
@@ -74,12 +74,12 @@ bool tells_nodes(const nlohmann::json* cluster) {
   return digits != std::string::npos && digits > 0 && name[digits] == 'x';
 }
 
-// The rows of one job.
+// Builds the rows of one job.
 class ConfigRows {
  public:
   ConfigRows(const Job& job, const nlohmann::json& root) : job_(job), root_(root), values_(job_json(job)) {
     values_["training"]["stack"] = stack_json(job.training.stack);
-    // Below the name of a part stands what the catalogue says of it, the innermost part first.
+    // Values of the catalogue entries that the job names, innermost part first.
     add_entry("cluster.device", CatalogueKind::kDevices, job.cluster.device.name);
     add_entry("training.stack", CatalogueKind::kStacks, job.training.stack.name);
     add_entry("model", CatalogueKind::kModels, job.model.name);
@@ -116,7 +116,7 @@ class ConfigRows {
   const CatalogueValues* catalogued(const JobKey& key) const {
     for (const CatalogueValues& entry : catalogue_) {
       if (!starts_with(key.field, entry.path + ".")) continue;
-      // A device that tells everything is not looked up.
+      // A device given completely inline is not looked up in the catalogue.
       const nlohmann::json* inline_device = value_at(root_, "cluster.device.peak");
       if (entry.path == "cluster.device" && inline_device != nullptr) continue;
       if (value_at(entry.values, std::string_view(key.field).substr(entry.path.size() + 1)) != nullptr) return &entry;
@@ -130,7 +130,7 @@ class ConfigRows {
       const OrderedJson* value = value_at(values_, path);
       return value == nullptr ? OrderedJson() : *value;
     }
-    // What no job keeps, since it only helped to find other keys.
+    // The job does not keep keys that only helped to derive others.
     if (const nlohmann::json* given = given_at(root_, key)) return *given;
     if (const nlohmann::json* measured = value_at(measured_, key.field)) return *measured;
     const CatalogueValues* entry = catalogued(key);
@@ -153,7 +153,7 @@ class ConfigRows {
     return place.empty() ? "the question" : place;
   }
 
-  // Where nobody says it, the stack does.
+  // If training.attention is not given, the stack decides.
   std::string stack_attention_origin() const {
     const bool given = value_at(root_, "training.stack.attention") != nullptr;
     return given ? place_of("training.stack.attention") : "catalogue entry " + job_.training.stack.name;
@@ -167,7 +167,7 @@ class ConfigRows {
   std::string profile_name_;
 };
 
-// Short enough for a cell: a text as it is, an object by its name.
+// Short text for a cell: strings unchanged, objects by name.
 std::string cell(const OrderedJson& value, std::size_t longest) {
   if (value.is_null()) return "";
   if (value.is_string()) return value.get<std::string>();
@@ -176,10 +176,10 @@ std::string cell(const OrderedJson& value, std::size_t longest) {
   return text.size() > longest ? text.substr(0, longest) + "…" : text;
 }
 
-// What the job made of every key: rows key, value, origin. The origin is a flag, a place in a file, a catalogue entry,
-// a profile, "derived" where other keys decide, or "default". `job` is the prepared one.
+// Values of every key in the job: rows key, value, origin. The origin is a flag, a place in a file, a catalogue entry,
+// a profile, "derived" if other keys decide, or "default". `job` is the prepared job.
 Table config_table(const Job& job, const LoadedJob& loaded, int width) {
-  // Beside the keys, which are not broken.
+  // Room for values next to the keys, which do not wrap.
   constexpr std::size_t kLongestValue = 60;
   constexpr std::size_t kShortestValue = 20;
   constexpr std::size_t kKeyColumn = 52;
@@ -194,7 +194,8 @@ Table config_table(const Job& job, const LoadedJob& loaded, int width) {
   return table;
 }
 
-// The same as JSON, with values as a job file has them and null where there is none. Read as a job file it is the job.
+// The same as JSON, with values as in a job file and null if there is none. Reading it as a job file gives the same
+// job.
 OrderedJson config_json(const Job& job, const LoadedJob& loaded) {
   OrderedJson rows = OrderedJson::array();
   for (const ConfigRow& row : ConfigRows(job, loaded.root).rows()) {
@@ -208,12 +209,12 @@ OrderedJson config_json(const Job& job, const LoadedJob& loaded) {
 void JobOptions::add_to(Form& form) {
   disk_.read_input(form.input());
   form.add_positional("JOB", file_,
-                      "job file (JSON with comments), or a file of another program (see: flopcast convert "
-                      "--help); flags win over it");
-  form.add_flag("--show-config", show_config_, "print every key with its value and origin, and stop");
-  form.add_option("--env", environment_, "NAME=VALUE", "a variable of a launch script; its arguments follow --");
-  form.add_flag("--strict", strict_, "what is not modelled or unknown in a file of another program is an error");
-  form.add_option("--gpus", gpus_, "N", "so many GPUs of the cluster, in whole nodes or a part of one");
+                      "job file (JSON with comments), or another program's file (see: flopcast convert "
+                      "--help); flags override it");
+  form.add_flag("--show-config", show_config_, "print every key with its value and origin, then exit");
+  form.add_option("--env", environment_, "NAME=VALUE", "variable of a launch script; script arguments follow --");
+  form.add_flag("--strict", strict_, "fail on unknown or unmodelled settings in another program's file");
+  form.add_option("--gpus", gpus_, "N", "number of GPUs of the cluster: whole nodes or part of one");
   form.add_rest(script_arguments_);
   std::string_view section;
   for (const JobKey& key : job_keys()) {
@@ -223,7 +224,7 @@ void JobOptions::add_to(Form& form) {
     }
     std::vector<std::string> names = {fmt::format("--{}", key.field)};
     for (const std::string_view alias : key.aliases) names.emplace_back(alias);
-    // --help shows each key once: under its short flag, or under its path when others gave it only a long one.
+    // --help shows each key once: under its short flag, or under its path if all its aliases are long.
     constexpr std::size_t kLongestShortFlag = 12;
     const bool has_short_flag = !key.aliases.empty() && key.aliases.front().size() <= kLongestShortFlag;
     const std::string& shown = has_short_flag ? names[1] : names[0];
@@ -236,11 +237,11 @@ void JobOptions::add_to(Form& form) {
 }
 
 void JobOptions::add_more_files(Form& form) {
-  form.add_positional("FILE", more_files_, "more files; a later one wins over an earlier one");
+  form.add_positional("FILE", more_files_, "more files; later ones override earlier ones");
 }
 
 void JobOptions::add_layouts(Form& form) {
-  form.add_positional("LAYOUT", more_files_, "tp=8,pp=4,…: keys over JOB's; or a job file, a plan or a result");
+  form.add_positional("LAYOUT", more_files_, "tp=8,pp=4,…: keys that override JOB's; or a job file, plan or result");
 }
 
 void JobOptions::take_layouts(std::vector<std::string>& files) {
@@ -273,7 +274,8 @@ ImportOptions JobOptions::import_options() const {
   for (const std::string& variable : environment_) {
     const std::size_t equals = variable.find('=');
     if (equals == std::string::npos || equals == 0) {
-      throw ConfigError({"--env", fmt::format("\"{}\" sets nothing", variable), "--env", "expected NAME=VALUE"});
+      throw ConfigError({"--env", fmt::format("\"{}\" is not NAME=VALUE", variable), "--env",
+                         "give a name and a value, such as --env TP=8"});
     }
     options.environment[variable.substr(0, equals)] = variable.substr(equals + 1);
   }
@@ -281,9 +283,9 @@ ImportOptions JobOptions::import_options() const {
 }
 
 void JobOptions::remember_flag(const JobKey& key, const std::string& name, const std::string& text) {
-  // A key given again, by this name or another, is overruled.
+  // A key given again, by this name or another, replaces the earlier value.
   std::erase_if(flags_, [&key](const FlagValue& value) { return value.key == &key; });
-  // What lists schedules reads the flag itself.
+  // Questions that accept several schedules parse this flag themselves.
   const bool lists = key.field == "layout.schedule";
   flags_.push_back({&key, name, lists ? typed_schedules(text) : text});
 }
@@ -334,21 +336,21 @@ LoadedJob JobOptions::load() const {
 
 namespace {
 
-// A job file of our own or a result, not a part that another file completes.
+// True for flopcast's job files and results, false for parts that another file completes.
 bool is_whole_job(const Files& disk, const std::string& file) {
   try {
     const nlohmann::json json = parse_json(disk.read(file), file);
     return json.is_object() && (json.contains("schema") || (json.contains("model") && json.contains("cluster")));
   } catch (const ConfigError&) {
-    return false;  // whoever reads it says why
+    return false;  // the reader of the file reports the error
   }
 }
 
-// A model or a cluster in the place of a file: "llama3-70b", "256xh100".
+// Refuses the name of a model or cluster given as a file: "llama3-70b", "256xh100".
 void refuse_bare_name(const std::string& file) {
   if (files_on_disk().kind_of(file) != Files::Kind::kNone || file.find_first_of("/\\") != std::string::npos) return;
   const auto refuse = [&file](const char* flag, const std::string& name) {
-    throw ConfigError({"", fmt::format("{} is no file", file), "", fmt::format("did you mean {} {}?", flag, name)});
+    throw ConfigError({"", fmt::format("{} is not a file", file), "", fmt::format("did you mean {} {}?", flag, name)});
   };
   const std::vector<std::string> models = catalogue_names(CatalogueKind::kModels);
   const std::string model = typed_entry(CatalogueKind::kModels, file);
@@ -361,31 +363,31 @@ void refuse_bare_name(const std::string& file) {
 
 }  // namespace
 
-// Throws ConfigError where they are no parts of one job.
+// Throws ConfigError if the files are not parts of one job.
 std::vector<std::string> JobOptions::files() const {
   std::vector<std::string> files = more_files_;
   if (file_) files.insert(files.begin(), *file_);
   for (const std::string& file : files) {
     refuse_bare_name(file);
     if (!file.ends_with(".csv")) continue;
-    throw ConfigError({"", fmt::format("{} holds a schedule's rows, not a job", file), "",
-                       fmt::format("flopcast timeline {0} draws it, flopcast schedule simulate {0} times it; a job "
-                                   "takes it by --schedule file:{0}",
+    throw ConfigError({"", fmt::format("{} contains the rows of a schedule, not a job", file), "",
+                       fmt::format("flopcast timeline {0} draws it, flopcast schedule simulate {0} simulates it; for "
+                                   "a job, give --schedule file:{0}",
                                    file)});
   }
   if (files.size() < 2 || !is_whole_job(disk_, files[0]) || !is_whole_job(disk_, files[1])) return files;
-  throw ConfigError({"", fmt::format("{} and {} are a job each", files[0], files[1]), "",
-                     fmt::format("flopcast compare {} {} shows them side by side", files[0], files[1])});
+  throw ConfigError({"", fmt::format("{} and {} are both complete jobs", files[0], files[1]), "",
+                     fmt::format("to compare them: flopcast compare {} {}", files[0], files[1])});
 }
 
-// --gpus says how many of the cluster that --cluster names.
+// --gpus sets the number of GPUs of the cluster that --cluster names.
 std::vector<FlagValue> JobOptions::with_gpus(std::vector<FlagValue> flags) const {
   if (!gpus_) return flags;
   constexpr int kMostGpus = 100'000'000;
   const auto cluster =
       std::find_if(flags.begin(), flags.end(), [](const FlagValue& value) { return value.key->field == "cluster"; });
   const std::optional<int> count = parse_digits(*gpus_, 1, kMostGpus);
-  // "8xa100" says which GPUs, too.
+  // "8xa100" also names the cluster.
   const std::size_t digits = std::min(gpus_->find_first_not_of(kDecimalDigits), gpus_->size());
   const bool names_cluster = digits > 0 && digits + 1 < gpus_->size() && lower_case(*gpus_)[digits] == 'x';
   if (names_cluster && cluster == flags.end()) {
@@ -395,15 +397,14 @@ std::vector<FlagValue> JobOptions::with_gpus(std::vector<FlagValue> flags) const
   if (!count) {
     const std::string problem =
         names_cluster ? fmt::format("{} names a cluster, and so does --cluster {}", quote(*gpus_), cluster->text)
-                      : fmt::format("{} is no number of GPUs", quote(*gpus_));
+                      : fmt::format("{} is not a number of GPUs", quote(*gpus_));
     throw ConfigError({"--gpus", problem, "",
-                       names_cluster
-                           ? fmt::format("give --gpus {}, or leave one of the two out", gpus_->substr(0, digits))
-                           : fmt::format("expected a whole number from 1 to {}, or 256xh100", kMostGpus)});
+                       names_cluster ? fmt::format("give --gpus {}, or omit one of the two", gpus_->substr(0, digits))
+                                     : fmt::format("expected a whole number from 1 to {}, or 256xh100", kMostGpus)});
   }
   if (cluster == flags.end()) {
-    throw ConfigError({"--gpus", fmt::format("{} of which cluster is not told", *count), "",
-                       "give --cluster too, such as --cluster h100 (see: flopcast catalog clusters)"});
+    throw ConfigError({"--gpus", fmt::format("{} GPUs need a cluster", *count), "",
+                       "add --cluster, such as --cluster h100 (see: flopcast catalog clusters)"});
   }
   const nlohmann::json counted = typed_cluster(*count, cluster->text);
   cluster->text = counted.is_string() ? counted.get<std::string>() : dumped(counted);
@@ -433,8 +434,8 @@ std::optional<Answer> JobOptions::config_answer(const Context& context) const {
 
 void JobOptions::refuse_show_config(const char* command) const {
   if (!show_config_) return;
-  throw ConfigError({"--show-config", fmt::format("shows one job, and {} has several", command), "",
-                     "flopcast simulate JOB --show-config"});
+  throw ConfigError({"--show-config", fmt::format("shows one job, but {} has several", command), "",
+                     "use flopcast simulate JOB --show-config"});
 }
 
 const JobKey& key_named(std::string_view name, const std::string& where) {
@@ -451,7 +452,7 @@ const JobKey& key_named(std::string_view name, const std::string& where) {
   for (const std::string& one : nearest_choices(name, names)) near += (near.empty() ? "did you mean " : " or ") + one;
   throw ConfigError(
       {where, fmt::format("unknown key \"{}\"", name), "",
-       near.empty() ? "keys of the job file, or the flags' names: tp, pp, layout.stage_layers" : near + "?"});
+       near.empty() ? "use keys of the job file or names of flags: tp, pp, layout.stage_layers" : near + "?"});
 }
 
 std::vector<FlagValue> parse_layout_text(const std::string& text) {
@@ -466,12 +467,12 @@ std::vector<FlagValue> parse_layout_text(const std::string& text) {
       const auto same = [&key](const FlagValue& value) { return value.key == &key; };
       if (std::any_of(values.begin(), values.end(), same)) {
         throw ConfigError({text, fmt::format("{} is set twice", key.field), "",
-                           "keep one of the two; for two layouts write them apart: tp=2 tp=4"});
+                           "keep one of the two; separate two layouts with a blank: tp=2 tp=4"});
       }
       values.push_back({&key, text, piece.substr(equals + 1)});
     } else if (values.empty()) {
       throw ConfigError({"LAYOUT", fmt::format("\"{}\" is neither a file nor key=value", text), "",
-                         "such as tp=8,pp=4, or a job file, plan or result"});
+                         "give keys such as tp=8,pp=4, or a job file, plan or result"});
     } else {
       values.back().text += "," + piece;
     }

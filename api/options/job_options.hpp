@@ -14,12 +14,12 @@
 
 namespace flopcast {
 
-/// The files of this machine, as jobs name them, and the standard input of `streams`; YAML is read where flopcast was
-/// built with yaml-cpp.
+/// The files of this machine, as jobs name them, and the standard input of `streams`. Reads YAML and TOML if flopcast
+/// was built with yaml-cpp and toml++.
 class FilesOnDisk final : public Files {
  public:
   explicit FilesOnDisk(const Streams& streams) : streams_(streams) {}
-  /// In the place of standard input; null: that itself.
+  /// Uses the text as standard input; null: reads standard input itself.
   void read_input(const std::string* text) { streams_.in = text; }
   std::string read(const std::string& path) const override;
   Kind kind_of(const std::string& path) const override;
@@ -29,47 +29,47 @@ class FilesOnDisk final : public Files {
  private:
   Streams streams_;
 };
-/// Those of the program itself.
+/// The files and standard streams of this process.
 const Files& files_on_disk();
 
-/// JOB: a file, flags, or both; flags win.
+/// JOB: a file, flags, or both; flags override the file.
 class JobOptions {
  public:
-  /// Registers JOB and every flag of the job file's keys.
+  /// Registers JOB and a flag for every key of the job file.
   void add_to(Form& form);
 
-  /// Lets further files follow JOB.
+  /// Accepts further files after JOB.
   void add_more_files(Form& form);
 
-  /// Lets layouts follow JOB: what is no file but key=value, and whatever comes after the first positional argument.
+  /// Accepts layouts after JOB: files, key=value lists, and every positional argument after the first.
   void add_layouts(Form& form);
   const std::vector<std::string>& layouts() const { return more_files_; }
-  /// Takes JOB for the first of the layouts where it is none: `compare --model M … tp=8 tp=4`.
+  /// Treats JOB as the first layout if it is key=value: `compare --model M … tp=8 tp=4`.
   void sort_out_layouts();
-  /// Moves what follows JOB to `files`: a shell has put several files in place of one pattern.
+  /// Moves the arguments after JOB to `files`: the shell expanded a pattern into several files.
   void take_layouts(std::vector<std::string>& files);
   const std::optional<std::string>& file() const { return file_; }
   const Files& disk() const { return disk_; }
-  /// Takes the last file that `is_value` holds for out of the files: behind `prefix` it is the value of a field, which
-  /// complaints call `flag`.
+  /// Removes the last file for which `is_value` holds from the files, and sets `field` to `prefix` plus its name;
+  /// errors refer to it as `flag`.
   std::optional<std::string> take_file_for(std::string_view field, const std::string& prefix, const std::string& flag,
                                            const std::function<bool(const std::string& file)>& is_value);
-  /// load() and read(), with these flags over all.
+  /// Like load(), with these flags overriding all others.
   LoadedJob load_with(const std::vector<FlagValue>& flags) const;
 
-  /// Whether a model was named, by file or flag: what tells a job from a bare schedule.
+  /// True if a file or a flag names a model or cluster; otherwise the question is about a bare schedule.
   bool names_a_job() const;
-  /// What a flag said, nothing when it was not given.
+  /// Text of a flag; nullopt if it was not given.
   std::optional<std::string> flag(std::string_view field) const;
-  /// The fields that flags set.
+  /// Fields set by flags.
   std::vector<const FlagValue*> given() const;
-  /// The files and flags as one JSON, before its sections are read.
+  /// Files and flags as one JSON, before its sections are read.
   LoadedJob load() const;
   Job read() const;
   static Job read(const LoadedJob& loaded);
-  /// With --show-config: every key, its value and its origin, in place of the question's answer.
+  /// With --show-config: every key, its value and its origin, which replace the question's answer.
   std::optional<Answer> config_answer(const Context& context) const;
-  /// For commands of no single job.
+  /// For commands without a single job.
   void refuse_show_config(const char* command) const;
 
  private:
@@ -89,24 +89,23 @@ class JobOptions {
   bool strict_ = false;
 };
 
-/// The job key that a user means by "tp", "--tp", "layout.tp" or "cluster.nodes"; throws ConfigError naming `where`.
+/// The job key that the user means by "tp", "--tp", "layout.tp" or "cluster.nodes"; throws ConfigError naming `where`.
 const JobKey& key_named(std::string_view name, const std::string& where);
 
-/// "tp=8,pp=4,layout.stage_layers=5,3": keys and values; what follows a comma without a '=' belongs to the value
-/// before.
+/// "tp=8,pp=4,layout.stage_layers=5,3": keys and values; text after a comma without '=' continues the previous value.
 std::vector<FlagValue> parse_layout_text(const std::string& text);
 
 /// --jitter, --straggler, --samples, --seed and --sequence-lengths of `simulate`.
 class VariationOptions {
  public:
   void add_to(Form& form);
-  /// Nothing when neither jitter nor a straggler is asked for. Throws ConfigError on values that make no sense, and on
-  /// --samples or --seed without anything to draw.
+  /// Nullopt without jitter and stragglers. Throws ConfigError on invalid values, and on --samples or --seed without
+  /// anything to sample.
   std::optional<Variation> variation() const;
 
-  /// --sequence-lengths alone, as `memory` has it.
+  /// Only --sequence-lengths, for `memory`.
   void add_lengths_to(Form& form);
-  /// Of the file, in its order: whole numbers, each with *COUNT where it stands for several; or of a distribution, cut
+  /// Lengths from the file, in its order: whole numbers, repeated ones as LENGTH*COUNT; or from a distribution, clipped
   /// to `longest`.
   std::optional<std::vector<int>> sequence_lengths(int longest) const;
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kMostSamples = 1'000'000;
 
-// The whole text as a number that is not negative.
+// The whole text as a non-negative number.
 std::optional<double> number_in(const std::string& text) {
   const bool plain = text.find_first_not_of("0123456789.eE+-") == std::string::npos;
   const std::optional<double> value = plain ? parse_number(text) : std::nullopt;
@@ -39,8 +39,8 @@ std::optional<double> share_in(const std::string& text) {
 double jitter_of(const std::string& text) {
   const std::optional<double> jitter = share_in(text);
   if (jitter && *jitter <= 1.0) return *jitter;
-  throw ConfigError({"--jitter", fmt::format("\"{}\" is no share from 0 to 100 %", text), "",
-                     "the standard deviation of a pass's time, as 3% or 0.03"});
+  throw ConfigError({"--jitter", fmt::format("\"{}\" is not a fraction from 0 to 100 %", text), "",
+                     "give the standard deviation of a pass's time, such as 3% or 0.03"});
 }
 
 std::optional<int> whole_number_in(const std::string& text) {
@@ -50,28 +50,28 @@ std::optional<int> whole_number_in(const std::string& text) {
 Straggler straggler_of(const std::string& text) {
   const auto refuse = [&text](const std::string& problem) {
     return ConfigError({"--straggler", fmt::format("\"{}\" {}", text, problem), "",
-                        "DEVICE:FACTOR as 3:1.2, or CHANCE:FACTOR as 0.1%:1.5"});
+                        "give DEVICE:FACTOR such as 3:1.2, or PROBABILITY:FACTOR such as 0.1%:1.5"});
   };
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) throw refuse("has no factor");
   const std::string who = text.substr(0, colon);
   const std::optional<double> factor = number_in(text.substr(colon + 1));
   constexpr double kMostSlow = 1'000.0;
-  if (!factor || !(*factor >= 1.0) || *factor > kMostSlow) throw refuse("has no factor of 1 or more (at most 1000)");
+  if (!factor || !(*factor >= 1.0) || *factor > kMostSlow) throw refuse("needs a factor from 1 to 1000");
   Straggler straggler;
   straggler.factor = *factor;
   if (!who.empty() && who.back() == '%') {
     const std::optional<double> probability = share_in(who);
-    if (!probability || *probability > 1.0) throw refuse("has no chance from 0 to 100 %");
+    if (!probability || *probability > 1.0) throw refuse("needs a probability from 0 to 100 %");
     straggler.probability = *probability;
     return straggler;
   }
   straggler.device = whole_number_in(who);
-  if (!straggler.device) throw refuse("names neither a device nor a chance in percent");
+  if (!straggler.device) throw refuse("names neither a device nor a probability in percent");
   return straggler;
 }
 
-// "2048" or "2048*3"; nothing when it is neither.
+// "2048" or "2048*3"; returns false for anything else.
 bool append_lengths(const std::string& word, std::vector<int>& lengths) {
   constexpr int kMostAlike = 1'000'000;
   const std::size_t star = std::min(word.find('*'), word.size());
@@ -82,7 +82,7 @@ bool append_lengths(const std::string& word, std::vector<int>& lengths) {
   return true;
 }
 
-// Places between 0 and 1 that any stretch of covers evenly (van der Corput).
+// Low-discrepancy points between 0 and 1 (van der Corput): every prefix covers the interval evenly.
 double spread(std::size_t index) {
   double place = 0.0;
   double share = 0.5;
@@ -93,7 +93,7 @@ double spread(std::size_t index) {
   return place;
 }
 
-// "lognormal:MEDIAN:SIGMA" or "uniform:LOW:HIGH"; nothing for the name of a file.
+// "lognormal:MEDIAN:SIGMA" or "uniform:LOW:HIGH"; nullopt for anything else, which is the name of a file.
 std::optional<std::vector<int>> lengths_of_distribution(const std::string& text, int longest) {
   constexpr std::size_t kDrawn = 4096;
   const bool lognormal = text.starts_with("lognormal:");
@@ -104,8 +104,9 @@ std::optional<std::vector<int>> lengths_of_distribution(const std::string& text,
   const auto high = colon == std::string::npos ? std::nullopt : number_in(text.substr(colon + 1));
   constexpr double kMostSigma = 10.0;
   if (!low || !high || *low < 1.0 || (lognormal ? *high > kMostSigma : *high < *low)) {
-    throw ConfigError({"--sequence-lengths", fmt::format("\"{}\" is no distribution of lengths", text), "",
-                       "lognormal:MEDIAN:SIGMA as lognormal:400:0.8, uniform:LOW:HIGH as uniform:64:2048, or a file"});
+    throw ConfigError(
+        {"--sequence-lengths", fmt::format("\"{}\" is not a distribution of lengths", text), "",
+         "give lognormal:MEDIAN:SIGMA (lognormal:400:0.8), uniform:LOW:HIGH (uniform:64:2048) or a file"});
   }
   std::vector<int> lengths;
   lengths.reserve(kDrawn);
@@ -122,32 +123,33 @@ std::uint64_t seed_of(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [stop, problem] = std::from_chars(text.data(), end, seed);
   if (problem == std::errc() && stop == end) return seed;
-  throw ConfigError({"--seed", fmt::format("\"{}\" is no whole number from 0 to 2^64 - 1", text), "", ""});
+  throw ConfigError({"--seed", fmt::format("\"{}\" is not a whole number from 0 to 2^64 - 1", text), "", ""});
 }
 
 }  // namespace
 
 void VariationOptions::add_to(Form& form) {
-  form.begin_group("Doubt");
-  form.add_option("--jitter", jitter_, "SHARE", "passes vary by so much (3%): the step time's distribution");
+  form.begin_group("Variation");
+  form.add_option("--jitter", jitter_, "SHARE",
+                  "random variation of passes, such as 3%: distribution of the step time");
   form.add_option("--straggler", stragglers_, "WHO:FACTOR",
-                  "a device that computes slower: rank 3:1.2, or by chance 0.1%:1.5; repeatable");
-  form.add_option("--samples", samples_, "N", "steps to draw (default 1000)");
-  form.add_option("--seed", seed_, "S", "of the drawing (default 1)");
+                  "slower device: rank 3:1.2, or at random 0.1%:1.5; repeatable");
+  form.add_option("--samples", samples_, "N", "number of sampled steps (default 1000)");
+  form.add_option("--seed", seed_, "S", "seed of the samples (default 1)");
   add_lengths_to(form);
 }
 
 void VariationOptions::add_lengths_to(Form& form) {
   form.add_option("--sequence-lengths", lengths_, "FILE",
-                  "lengths of the samples: what padding wastes, and the step with them packed; 512 2048*3 …, "
+                  "lengths of the samples: cost of padding, and the step time when packed; 512 2048*3 …, "
                   "or lognormal:MEDIAN:SIGMA, uniform:LOW:HIGH");
 }
 
 std::optional<Variation> VariationOptions::variation() const {
   if (!jitter_ && stragglers_.empty()) {
     if (!samples_ && !seed_) return std::nullopt;
-    throw ConfigError({samples_ ? "--samples" : "--seed", "there is nothing to draw", "",
-                       "give --jitter 3% or --straggler 0.1%:1.5"});
+    throw ConfigError(
+        {samples_ ? "--samples" : "--seed", "has nothing to sample", "", "add --jitter 3% or --straggler 0.1%:1.5"});
   }
   Variation variation;
   if (jitter_) variation.jitter = jitter_of(*jitter_);
@@ -155,7 +157,8 @@ std::optional<Variation> VariationOptions::variation() const {
   if (seed_) variation.seed = seed_of(*seed_);
   variation.samples = samples_.value_or(variation.samples);
   if (variation.samples < 1 || variation.samples > kMostSamples) {
-    throw ConfigError({"--samples", fmt::format("{} is not from 1 to {}", variation.samples, kMostSamples), "", ""});
+    throw ConfigError(
+        {"--samples", fmt::format("{} is not between 1 and {}", variation.samples, kMostSamples), "", ""});
   }
   return variation;
 }
@@ -169,8 +172,8 @@ std::optional<std::vector<int>> VariationOptions::sequence_lengths(int longest) 
   std::vector<int> lengths;
   for (std::string word; words >> word;) {
     if (append_lengths(word, lengths)) continue;
-    throw ConfigError({"--sequence-lengths", fmt::format("\"{}\" is no length", word), *lengths_,
-                       "whole numbers, each with *COUNT where it stands for several: 512 2048*3"});
+    throw ConfigError({"--sequence-lengths", fmt::format("\"{}\" is not a length", word), *lengths_,
+                       "give whole numbers, repeated ones as LENGTH*COUNT: 512 2048*3"});
   }
   return lengths;
 }

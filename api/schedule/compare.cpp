@@ -9,7 +9,7 @@ namespace flopcast {
 
 namespace {
 
-// What the command line asks for.
+// Options of the command line.
 struct CompareOptions {
   std::optional<std::string> schedules;
   ScheduleList list;
@@ -18,7 +18,8 @@ struct CompareOptions {
   std::optional<std::string> columns;
 };
 
-// A number a stage, or a link, may fit some of all schedules only.
+// Times given per stage or per link may fit only some of all schedules; those that do not fit are refused instead of
+// failing.
 std::optional<ScheduleRefusal> add_unless_times_do_not_fit(const std::string& name, const CompareOptions& options,
                                                            const TimesOfProgram& times,
                                                            ScheduleComparison& comparison) {
@@ -49,7 +50,7 @@ void add_schedule(const std::string& name, const CompareOptions& options, const 
 }
 
 void check(const CompareOptions& options, const Streams& streams) {
-  // Before anything is generated, so that a wrong number is named rather than its consequences.
+  // Checked before anything is generated, so that the error names the wrong number, not its consequences.
   if (!options.list.only_files()) static_cast<void>(request_for("naive", options.list.numbers));
   options.list.refuse_what_nobody_reads();
   options.times.require_readable();
@@ -74,7 +75,7 @@ ScheduleComparison compare(CompareOptions options, const Streams& streams) {
   for (const std::string& name : options.list.names) {
     add_schedule(name, options, times, streams, comparison);
     if (comparison.schedules.empty()) continue;
-    // Where only files say so, the first one says what is compared.
+    // If only files are given, the first one determines ranks and microbatches.
     const ScheduleRequest& first = comparison.schedules.front().request;
     options.list.numbers.pipeline_ranks = first.pipeline_ranks;
     options.list.numbers.microbatches = first.microbatches;
@@ -101,14 +102,14 @@ class ScheduleCompare final : public Question {
   void declare(Form& form) override {
     form.begin_group("Schedules");
     form.add_option("--schedule", options_.schedules, "A,B,…",
-                    "compare these, file:PATH among them (see: flopcast schedule list)");
+                    "schedules to compare, also file:PATH (see: flopcast schedule list)");
     add_number_options(form, options_.list.numbers);
     form.add_option("--replicas", options_.list.numbers.replicas, "N,N,…", std::string(kReplicasHelp));
     form.add_option("--chains", options_.list.chains, "A-B,C-D", "stage ranges of bidirectional schedules in files");
     form.begin_group("Comparison");
     form.add_option("--at-memory", options_.memory, "N", std::string(kAtMemoryHelp));
     form.add_option("--columns", options_.columns, "WHICH",
-                    "figures (default), or semantics: updates, memory, where to use");
+                    "figures (default) or semantics: updates, memory, recommended use");
     options_.times.add_to(form);
     form.place_output();
   }
@@ -117,7 +118,7 @@ class ScheduleCompare final : public Question {
     const bool semantics = wants_semantics(options_);
     comparison_ = compare(options_, context.streams);
     const Format format = context.format;
-    // One table holds the refused among its rows.
+    // In a single table, refused schedules are among its rows.
     const auto rows = [this, semantics, format] {
       return comparison_.memory ? memory_table(comparison_)
              : semantics        ? semantics_table(comparison_, format)
@@ -137,9 +138,9 @@ class ScheduleCompare final : public Question {
 
 QuestionInfo schedule_compare_question() {
   return {"schedule compare",
-          "the same request under several schedules",
+          "compare several schedules for the same request",
           "flopcast schedule compare [--schedule A,B,…] --pp P --microbatches M [options]",
-          "The same ranks, microbatches and times under several schedules; without --schedule, under all that accept "
+          "Compares schedules with the same ranks, microbatches and times; without --schedule, all that accept "
           "them. A rank takes 1 for its forward and 2 for its backward pass, spread over its chunks, unless times are "
           "given.",
           {"flopcast schedule compare --pp 4 --microbatches 8",

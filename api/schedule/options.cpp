@@ -33,7 +33,7 @@ int required(const std::optional<int>& number, const std::string& flag, int larg
   if (!number) throw ConfigError({flag, "is required", "", fmt::format("give {} N", flag)});
   if (*number < 1 || *number > largest) {
     throw ConfigError({flag, fmt::format("{} is out of range", *number), "",
-                       fmt::format("expected a whole number from 1 to {}", largest)});
+                       fmt::format("give a whole number from 1 to {}", largest)});
   }
   return *number;
 }
@@ -47,8 +47,8 @@ std::vector<int> parse_replicas(const std::string& text) {
   for (const std::string& part : split(text)) {
     const std::optional<int> number = parse_digits(part, 0, 99'999);
     if (!number) {
-      throw ConfigError({"--replicas", fmt::format("\"{}\" has \"{}\" among its numbers", text, part), "",
-                         "one whole number a stage, such as 3,1"});
+      throw ConfigError({"--replicas", fmt::format("\"{}\" contains \"{}\", which is not a whole number", text, part),
+                         "", "give one whole number per stage, such as 3,1"});
     }
     replicas.push_back(*number);
   }
@@ -58,8 +58,8 @@ std::vector<int> parse_replicas(const std::string& text) {
 }  // namespace
 
 void add_number_options(Form& form, ScheduleNumbers& numbers) {
-  form.add_option("--pp", numbers.pipeline_ranks, "N", "pipeline ranks");
-  form.add_option("--microbatches,-m,--mb", numbers.microbatches, "N", "microbatches");
+  form.add_option("--pp", numbers.pipeline_ranks, "N", "number of pipeline ranks");
+  form.add_option("--microbatches,-m,--mb", numbers.microbatches, "N", "number of microbatches");
   form.add_option("--vpp,--chunks", numbers.chunks, "N", "stages per rank");
   for (const ScheduleNumber& number : schedule_numbers()) {
     form.add_option(std::string(number.flag), numbers.request.*number.request, "N", std::string(number.help));
@@ -69,11 +69,11 @@ void add_number_options(Form& form, ScheduleNumbers& numbers) {
 void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbers) {
   const ScheduleInfo& info = *parse_schedule_name(name).info;
   const auto refuse = [&name](const std::string& flag, int value) {
-    throw ConfigError({flag, fmt::format("{} means nothing to schedule {}", value, name), "", "leave it out"});
+    throw ConfigError({flag, fmt::format("{} has no effect on schedule {}", value, name), "", "leave it out"});
   };
   if (numbers.chunks.value_or(1) != 1 && !info.uses_chunks) refuse("--vpp", *numbers.chunks);
   if (numbers.replicas && !info.uses_stage_replicas) {
-    throw ConfigError({"--replicas", fmt::format("{} means nothing to schedule {}", *numbers.replicas, name), "",
+    throw ConfigError({"--replicas", fmt::format("{} has no effect on schedule {}", *numbers.replicas, name), "",
                        "leave it out, or give --schedule pipedream"});
   }
   for (const ScheduleNumber& number : schedule_numbers()) {
@@ -90,9 +90,10 @@ ScheduleRequest request_for(const std::string& name, const ScheduleNumbers& numb
   request.microbatches = required(numbers.microbatches, "--microbatches", kMostMicrobatches);
   const auto chunks = optional_number(numbers.chunks, "--vpp", kMostPipelineRanks);
   if (chunks && parsed.chunks && *chunks != *parsed.chunks) {
-    throw ConfigError({"--vpp", fmt::format("{} contradicts --schedule {}", *chunks, name), "", "give one of the two"});
+    throw ConfigError(
+        {"--vpp", fmt::format("{} conflicts with --schedule {}", *chunks, name), "", "give only one of them"});
   }
-  // In a list, --vpp is meant for the schedules that know chunks.
+  // In a list, --vpp applies only to schedules with chunks.
   const int default_chunks = parsed.info->uses_chunks ? chunks.value_or(parsed.info->default_chunks) : 1;
   request.chunks = parsed.chunks.value_or(default_chunks);
   for (const ScheduleNumber& number : schedule_numbers()) {
@@ -112,9 +113,9 @@ Program generate_named_schedule(const std::string& name, const ScheduleNumbers& 
 }
 
 void ScheduleOptions::add_to(Form& form) {
-  form.add_positional("FILE", file_, "schedule as CSV: one line a rank, cells such as 2F0");
+  form.add_positional("FILE", file_, "schedule as CSV: one line per rank, cells such as 2F0");
   form.begin_group("Schedule");
-  form.add_option("--schedule", schedule_, "NAME[:V]", "generate this one (see: flopcast schedule list)");
+  form.add_option("--schedule", schedule_, "NAME[:V]", "schedule to generate (see: flopcast schedule list)");
   add_number_options(form, numbers_);
   form.add_option("--replicas", numbers_.replicas, "N,N,…", std::string(kReplicasHelp));
   form.add_option("--chains", chains_, "A-B,C-D", "stage ranges of a bidirectional schedule in FILE");
@@ -141,7 +142,7 @@ void ScheduleOptions::refuse_numbers_beside_file() const {
   const auto refuse = [this](std::string_view flag, const std::optional<int>& number) {
     if (!number) return;
     throw ConfigError({std::string(flag),
-                       fmt::format("{} is for a generated schedule, {} says itself", *number, *file()), "",
+                       fmt::format("{} applies only to generated schedules; {} determines it", *number, *file()), "",
                        "leave it out"});
   };
   refuse("--pp", numbers_.pipeline_ranks);
@@ -152,9 +153,10 @@ void ScheduleOptions::refuse_numbers_beside_file() const {
     refuse(number.flag, numbers_.request.*number.request);
   }
   if (numbers_.replicas) {
-    throw ConfigError({"--replicas",
-                       fmt::format("{} is for a generated schedule, {} says itself", *numbers_.replicas, *file()), "",
-                       "leave it out"});
+    throw ConfigError(
+        {"--replicas",
+         fmt::format("{} applies only to generated schedules; {} determines it", *numbers_.replicas, *file()), "",
+         "leave it out"});
   }
 }
 
@@ -175,8 +177,8 @@ std::optional<std::string> schedule_file_of(const std::string& name) {
 Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains, const Streams& streams) {
   const CellProgram written = read_cell_file(path, chains, streams);
   if (const std::size_t communications = written.communication_count(); communications > 0) {
-    warn(streams, fmt::format("{}: {} communications are left out; transfers follow from the order of the actions",
-                              path, communications));
+    warn(streams, fmt::format("{}: {} communications are ignored; transfers follow from the order of the actions", path,
+                              communications));
   }
   return compute_of(written);
 }
@@ -197,18 +199,18 @@ Program ScheduleOptions::program(const TimesOfStages& times, const Streams& stre
 
 void ScheduleOptions::refuse_contradictions() const {
   if (file_ && schedule_)
-    throw ConfigError({"--schedule", fmt::format("{} and the file {} are two schedules", *schedule_, *file_), "",
-                       "give one of the two"});
+    throw ConfigError({"--schedule", fmt::format("conflicts with the schedule file: {} and {}", *schedule_, *file_), "",
+                       "give only one of them"});
   if (file_ && files_on_disk().kind_of(*file_) == Files::Kind::kNone &&
       find_schedule(typed_schedules(*file_)) != nullptr) {
-    throw ConfigError({"", fmt::format("{} is no file", *file_), "",
+    throw ConfigError({"", fmt::format("{} is not a file", *file_), "",
                        fmt::format("did you mean --schedule {}?", typed_schedules(*file_))});
   }
   if (file()) refuse_numbers_beside_file();
   if (file()) return;
-  if (chains_) throw ConfigError({"--chains", "is for a schedule in a file", "", "give FILE.csv"});
+  if (chains_) throw ConfigError({"--chains", "needs a schedule given as a file", "", "give FILE.csv"});
   if (!schedule_)
-    throw ConfigError({"", "no schedule given", "", "give FILE.csv, or --schedule NAME --pp P --microbatches M"});
+    throw ConfigError({"", "no schedule is given", "", "give FILE.csv, or --schedule NAME --pp P --microbatches M"});
 }
 
 namespace {
@@ -230,7 +232,7 @@ bool uses_chunks(const ScheduleInfo& info) {
 
 [[noreturn]] void refuse(std::string_view flag, const std::string& value) {
   throw ConfigError(
-      {std::string(flag), fmt::format("{} means nothing to any of the schedules", value), "", "leave it out"});
+      {std::string(flag), fmt::format("{} has no effect on any of the schedules", value), "", "leave it out"});
 }
 
 }  // namespace
@@ -254,12 +256,12 @@ void ScheduleList::refuse_what_nobody_reads() const {
     }
   }
   if (chains && !some_file) {
-    throw ConfigError({"--chains", fmt::format("{} is for a schedule in a file", *chains), "",
+    throw ConfigError({"--chains", fmt::format("{} needs a schedule given as a file", *chains), "",
                        "give --schedule file:PATH, or leave it out"});
   }
 }
 
-// A file has the ranks and microbatches that it has. --vpp may be meant for the schedules beside it.
+// A file has fixed ranks and microbatches. --vpp may apply to the other schedules of the list.
 void ScheduleList::require_shape(const std::string& name, const Program& program) const {
   const ScheduleRequest shape = shape_of(program);
   const int ranks = numbers.pipeline_ranks.value_or(shape.pipeline_ranks);
@@ -268,12 +270,12 @@ void ScheduleList::require_shape(const std::string& name, const Program& program
     throw ConfigError({"--schedule",
                        fmt::format("{} has {}, which cannot be compared with {} and {}", name, shape_text(shape), ranks,
                                    microbatches),
-                       "", fmt::format("--pp {} --microbatches {}", shape.pipeline_ranks, shape.microbatches)});
+                       "", fmt::format("use --pp {} --microbatches {}", shape.pipeline_ranks, shape.microbatches)});
   }
   const bool chunks_are_its = numbers.chunks && !somebody(names, uses_chunks);
   if (chunks_are_its && std::int64_t{*numbers.chunks} * shape.pipeline_ranks != program.stages_per_chain()) {
     throw ConfigError({"--vpp",
-                       fmt::format("{} contradicts {}, which has {} stages on {} ranks", *numbers.chunks, name,
+                       fmt::format("{} conflicts with {}, which has {} stages on {} ranks", *numbers.chunks, name,
                                    program.stages_per_chain(), shape.pipeline_ranks),
                        "", "leave it out"});
   }
@@ -297,7 +299,7 @@ void require_memory(const std::optional<int>& memory) {
   constexpr int kMostActivations = 1'000'000;
   if (!memory || (*memory >= 1 && *memory <= kMostActivations)) return;
   throw ConfigError({"--at-memory", fmt::format("{} is out of range", *memory), "",
-                     fmt::format("expected a whole number of microbatches from 1 to {}", kMostActivations)});
+                     fmt::format("give a whole number of microbatches from 1 to {}", kMostActivations)});
 }
 
 void warn_of_unequal_parts(const TimeOptions& times, const Streams& streams) {

@@ -17,42 +17,43 @@
 
 namespace flopcast {
 
-/// Throws ConfigError with the step x rank grid when the schedule cannot be executed.
+/// Throws ConfigError with the step x rank grid if the schedule cannot be executed.
 void require_valid(const Program& program);
 
-/// What ScheduleOptions and `timeline` read from the command line, absent where it says nothing.
+/// Numbers that ScheduleOptions and `timeline` read from the command line; nullopt if not given.
 struct ScheduleNumbers {
   std::optional<int> pipeline_ranks;
   std::optional<int> microbatches;
   std::optional<int> chunks;
-  std::optional<std::string> replicas;  ///< "3,1": one number a stage
-  ScheduleRequest request;              ///< its schedule_numbers() as given; the rest is not read
+  std::optional<std::string> replicas;  ///< "3,1": one number per stage
+  ScheduleRequest request;              ///< schedule_numbers() as given; the other members are not used
 };
-/// The times of a program's stages, as a command reads them.
+/// Times of a program's stages as read by a command.
 using TimesOfStages = std::function<StepTimes(const Program& stages)>;
 
-/// FILE.csv (or --schedule file:FILE.csv), or --schedule --pp --microbatches [--vpp --group --accumulation]: the
-/// schedule a command works on.
+/// The schedule that a command works on: FILE.csv (or --schedule file:FILE.csv), or --schedule --pp --microbatches
+/// [--vpp --group --accumulation].
 class ScheduleOptions {
  public:
   void add_to(Form& form);
-  /// From the file or generated. Throws ConfigError for what cannot be read or is refused; a readable file may still
-  /// hold an invalid schedule.
+  /// Reads the file or generates the schedule. Throws ConfigError if the file is unreadable or the request is refused;
+  /// a readable file may contain an invalid schedule.
   Program program(const Streams& streams) const;
-  /// The same with the communications of the file; a generated schedule has none.
+  /// Same as program(), with the communications of the file; a generated schedule has none.
   CellProgram cell_program(const Streams& streams) const;
-  /// The same; of a schedule whose order depends on times, the one for what `times` gives its stages.
+  /// Same as program(); a schedule whose order depends on times is generated for the times that `times` gives its
+  /// stages.
   Program program(const TimesOfStages& times, const Streams& streams) const;
-  /// Whether the schedule is generated and its order depends on times.
+  /// True if the schedule is generated and its order depends on times.
   bool uses_times() const;
-  /// The path of FILE or of --schedule file:PATH; nothing when the schedule is generated.
+  /// Path of FILE or of --schedule file:PATH; nullopt if the schedule is generated.
   std::optional<std::string> file() const;
-  /// The request behind `name` (such as "interleaved:2"); pipeline ranks and microbatches must have been given.
+  /// Generates `name` (such as "interleaved:2"); pipeline ranks and microbatches must be given.
   Program generate(const std::string& name, const TimesOfStages& times) const;
   const std::optional<std::string>& schedule() const { return schedule_; }
-  /// What a generated schedule was asked for. Throws like program().
+  /// Request for a generated schedule. Throws like program().
   ScheduleRequest request() const;
-  /// Lets --accumulation stand beside FILE, which says nothing about updates.
+  /// Accepts --accumulation together with FILE, which does not contain updates.
   void accept_accumulation_beside_file() { accepts_accumulation_ = true; }
   std::optional<int> accumulation() const { return numbers_.request.accumulation; }
 
@@ -68,36 +69,37 @@ class ScheduleOptions {
 };
 
 inline constexpr std::string_view kReplicasHelp =
-    "of pipedream: ranks that share each stage's microbatches in turn, one number a stage";
+    "for pipedream: number of replicas per stage, which take its microbatches in turn";
 
-/// --pp, --microbatches, --vpp and schedule_numbers().
+/// Adds --pp, --microbatches, --vpp and schedule_numbers().
 void add_number_options(Form& form, ScheduleNumbers& numbers);
-/// Throws ConfigError for a number that the schedule would ignore. In a list of schedules each takes what it knows.
+/// Throws ConfigError for a number that the schedule would ignore. In a list of schedules, each uses the numbers it
+/// supports.
 void refuse_unused_numbers(const std::string& name, const ScheduleNumbers& numbers);
-/// PATH of "file:PATH"; nothing for any other name.
+/// PATH of "file:PATH"; nullopt for any other name.
 std::optional<std::string> schedule_file_of(const std::string& name);
-/// The compute actions of the file, with a warning that names what is left out. `chains` as --chains gives them.
+/// The compute actions of the file, with a warning about ignored communications. `chains` is in the format of --chains.
 Program read_schedule_file(const std::string& path, const std::optional<std::string>& chains, const Streams& streams);
-/// What `name` and the numbers ask for; each schedule takes the numbers it reads. Throws ConfigError for a number out
-/// of range; whether the schedule accepts the request is refuse_request's to say.
+/// Request for `name` with the numbers that this schedule uses. Throws ConfigError for a number out of range;
+/// refuse_request decides whether the schedule accepts the request.
 ScheduleRequest request_for(const std::string& name, const ScheduleNumbers& numbers);
 Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers);
-/// `times` may be empty: equal times for a schedule whose order depends on them.
+/// Without `times`, a schedule whose order depends on times is generated for equal times.
 Program generate_named_schedule(const std::string& name, const ScheduleNumbers& numbers, const TimesOfStages& times);
 
-/// Several schedules, names and files, that are put side by side with the same numbers.
+/// Several schedules, by name or from files, that are compared with the same numbers.
 struct ScheduleList {
   std::vector<std::string> names;  ///< "1f1b", "interleaved:2", "file:PATH"
   ScheduleNumbers numbers;
-  std::optional<std::string> chains;  ///< of the files
+  std::optional<std::string> chains;  ///< for the files
 
   bool only_files() const;
-  /// Throws ConfigError for a number that none of the schedules reads: it would be a silent mistake.
+  /// Throws ConfigError for a number that none of the schedules uses, which would hide a mistake.
   void refuse_what_nobody_reads() const;
-  /// Throws ConfigError for what is refused, for a schedule that cannot be executed, and for a file of other ranks,
-  /// microbatches or chunks than were given.
+  /// Throws ConfigError for refused requests, for schedules that cannot be executed, and for files whose ranks,
+  /// microbatches or chunks differ from the given ones.
   Program program(const std::string& name, const TimesOfStages& times, const Streams& streams) const;
-  /// The line of `program`, which is that of `name`. `memory` as --at-memory.
+  /// Row for `program`, which is the schedule `name`. `memory` is the value of --at-memory.
   ComparedSchedule compared(const std::string& name, const Program& program, std::optional<int> memory,
                             const TimesOfProgram& times) const;
 
@@ -106,32 +108,33 @@ struct ScheduleList {
 };
 
 inline constexpr std::string_view kAtMemoryHelp =
-    "how many microbatches fit when a rank has room for the activations of N";
-/// Throws ConfigError for an --at-memory that is out of range.
+    "number of microbatches that fit if a rank has memory for the activations of N";
+/// Throws ConfigError if --at-memory is out of range.
 void require_memory(const std::optional<int>& memory);
 
-/// --forward --backward … --p2p: the times of a bare schedule, in the user's own unit. Of the backward pass B and its
-/// parts I and W what is missing follows from B = I + W; of B alone, W is half.
+/// --forward --backward … --p2p: times of a schedule without a job, in any unit. A missing part of the backward pass B
+/// and its parts I and W follows from B = I + W; with only B given, W is half of it.
 class TimeOptions {
  public:
   void add_to(Form& form);
   bool given() const;
   bool fused_given() const { return fused_.has_value(); }
-  /// Whether what was given may fit one schedule and not another: a number a stage, or a link between two stages.
+  /// True if the given times may fit one schedule but not another: times per stage, or for a link between two stages.
   bool names_stages() const;
-  /// Throws ConfigError for what is no time, whatever the schedule.
+  /// Throws ConfigError for values that are not times, whatever the schedule.
   void require_readable() const;
-  /// For the stages of `program`, times being those of a whole microbatch: a slice takes its share. Throws ConfigError
-  /// when a time that the program needs does not follow from what was given, and when a list does not have one number a
-  /// stage.
+  /// Times of the stages of `program`. The given times are those of a whole microbatch; a slice takes a share. Throws
+  /// ConfigError if the program needs a time that does not follow from the given ones, or if a list does not have one
+  /// number per stage.
   StepTimes times_for(const Program& program) const;
-  /// For schedules side by side, where every rank does the same work however the model is cut: one number is the time
-  /// of a rank's whole share of the model, and one a rank is that rank's; they are spread over the stages. A list may
-  /// still have one number a stage. What was not given is forward 1, backward 2.
+  /// Times for comparing schedules, in which every rank does the same work regardless of how the model is cut: a single
+  /// number is the time of a rank's whole share of the model, and a list with one number per rank gives each rank's;
+  /// they are spread over the stages. A list may also have one number per stage. Defaults: forward 1, backward 2.
   StepTimes times_for_comparison(const Program& program) const;
-  /// What times_for() took for a part of the backward pass that `program` needs and nobody gave; empty: nothing.
+  /// Describes the assumption for a part of the backward pass that `program` needs and that was not given; empty if
+  /// none.
   std::string assumed_for(const Program& program) const;
-  /// Why schedules that split the backward pass do other work than those that do not; empty when B = I + W.
+  /// Explains why schedules that split the backward pass do different work from those that do not; empty if B = I + W.
   std::string unequal_parts() const;
 
  private:
@@ -148,20 +151,20 @@ class TimeOptions {
   std::vector<std::string> p2p_links_;
 };
 
-/// Whether a forward and a backward overlap somewhere.
+/// True if any forward and backward pass overlap.
 bool has_pairs(const Program& program);
-/// Throws ConfigError when --fused was given and there is no pair in what it was given for.
+/// Throws ConfigError if --fused was given but there are no overlapped pairs.
 void refuse_unused_fused(const TimeOptions& times, bool any_pairs, const std::string& schedules);
-/// On standard error, where schedules that split the backward pass would do other work than the others.
+/// Warns on standard error if schedules that split the backward pass would do different work from the others.
 void warn_of_unequal_parts(const TimeOptions& times, const Streams& streams);
 
-/// Which weight version every forward and every backward uses, as `schedule show --versions` prints it. `policy` is
-/// what --policy says: of a schedule from a file, which would flush without it, and vertical-sync of pipedream.
+/// Weight version of every forward and every backward pass, as printed by `schedule show --versions`. `policy` is the
+/// value of --policy: for a schedule from a file, which is flushed by default, and vertical-sync for pipedream.
 Answer versions_answer(const ScheduleOptions& schedule, const std::optional<std::string>& policy,
                        const Streams& streams);
 
-/// Every schedule, for `schedule list` and `catalog schedules`. CSV and JSON hold closed forms, constraints and sources
-/// too.
+/// Every schedule, for `schedule list` and `catalog schedules`. CSV and JSON also contain closed forms, constraints and
+/// sources.
 Table schedule_table(Format format);
 
 }  // namespace flopcast

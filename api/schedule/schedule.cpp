@@ -52,14 +52,13 @@ Answer order_answer(CellProgram order, Format format) {
   return answer;
 }
 
-// How commands print the order of every rank's actions: --with-comm and the flags that belong to it.
+// Order of every rank's actions as printed by commands: --with-comm and related flags.
 class OrderOptions {
  public:
   void add_to(Form& form);
-  // Throws ConfigError for flags that contradict each other, and where communications are asked of a schedule that
-  // cannot be executed.
+  // Throws ConfigError for conflicting flags, and for communications of a schedule that cannot be executed.
   Answer answer(const Program& program, const Context& context, Format format) const;
-  // Whether any flag was given.
+  // True if any flag is given.
   bool given() const { return with_communication_ || defer_receives_ || no_sharding_ || merge_backward_; }
 
  private:
@@ -72,23 +71,23 @@ class OrderOptions {
 void OrderOptions::add_to(Form& form) {
   form.begin_group("Order");
   form.add_flag("--with-comm", with_communication_,
-                "with SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD, as PyTorch lowers it");
-  form.add_flag("--no-sharding", no_sharding_, "without UNSHARD and RESHARD: every rank keeps its weights");
-  form.add_flag("--defer-recv", defer_receives_, "receives right before their use, as PyTorch defers them");
-  form.add_flag("--merge-bw", merge_backward_, "an I followed by its W becomes B");
+                "add SEND, RECV, UNSHARD, RESHARD and REDUCE_GRAD, as lowered by PyTorch");
+  form.add_flag("--no-sharding", no_sharding_, "omit UNSHARD and RESHARD: every rank keeps its weights");
+  form.add_flag("--defer-recv", defer_receives_, "place receives right before their use, as deferred by PyTorch");
+  form.add_flag("--merge-bw", merge_backward_, "merge an I followed by its W into B");
 }
 
 Answer OrderOptions::answer(const Program& program, const Context& context, Format format) const {
   for (const auto& [given, flag] : {std::pair(defer_receives_, "--defer-recv"), {no_sharding_, "--no-sharding"}}) {
     if (given && !with_communication_)
-      throw ConfigError({flag, "changes communications only", "", "give --with-comm too"});
+      throw ConfigError({flag, "applies only to communications", "", "add --with-comm"});
   }
   CellProgram order = as_cells(program);
   if (merge_backward_) merge_backward(order);
   if (!with_communication_) return order_answer(std::move(order), format);
   if (!program.replicas_of_stage.empty()) {
-    throw ConfigError({"--with-comm", "torch, whose communications these are, has no replicated stages", "",
-                       "leave out --with-comm or the replicas"});
+    throw ConfigError({"--with-comm", "writes PyTorch's communications, but PyTorch has no replicated stages", "",
+                       "omit --with-comm or the replicas"});
   }
   const Program compute = compute_of(order);
   require_valid(compute);
@@ -97,7 +96,7 @@ Answer OrderOptions::answer(const Program& program, const Context& context, Form
   if (const auto mismatch = find_transfer_mismatch(with_transfers)) {
     context.warn(render_fault(*mismatch) +
                  "; a transport that runs them in order, as NCCL does, hangs or swaps tensors. Without "
-                 "--defer-recv they agree");
+                 "--defer-recv the orders agree");
   }
   return order_answer(std::move(with_transfers), format);
 }
@@ -157,9 +156,9 @@ std::string explain(const CellProgram& program, const Program& compute, const Sc
 
 Table schedule_table(Format format) {
   Table table;
-  table.columns = {text_column("schedule", "name"), text_column("what it does", "summary"),
+  table.columns = {text_column("schedule", "name"), text_column("description", "summary"),
                    text_column("activations held by rank r", "peak_in_flight")};
-  // A terminal has no room for these.
+  // A terminal is too narrow for these columns.
   const bool everything = shown_by(format) != Shows::kPages;
   if (everything) {
     table.columns.insert(table.columns.end(),
@@ -183,7 +182,7 @@ class ScheduleCheck final : public Question {
     schedule_.add_to(form);
     form.begin_group("Transfers");
     form.add_flag("--in-order-transfers", in_order_,
-                  "two ranks that list their transfers in different orders are a fault, not a warning");
+                  "treat different orders of transfers on two ranks as a fault, not a warning");
     form.place_output();
   }
 
@@ -196,7 +195,7 @@ class ScheduleCheck final : public Question {
     Answer answer{.tables = [this] { return std::vector<Table>{verdict_table(verdict_)}; },
                   .json = [this] { return dumped(verdict_json(verdict_), 2); }};
     if (!verdict_.fault) return answer;
-    // Readable, but it cannot be executed: the answer is no. A terminal shows only where the fault lies.
+    // The schedule is readable but cannot be executed: a negative answer. A terminal shows only the place of the fault.
     if (context.format == Format::kTable) answer.text = [] { return std::string(); };
     answer.finish = [why = explain(verdict_.program, compute, *verdict_.fault)] { throw NegativeAnswer(why); };
     return answer;
@@ -229,12 +228,12 @@ class CatalogueOfSchedules final : public Question {
   }
 };
 
-// Times only matter to a schedule whose order depends on them; without any it is the one for equal times.
+// Times only matter to a schedule whose order depends on them; without times, it is generated for equal times.
 Program program_for(const ScheduleOptions& schedule, const TimeOptions& times, const Context& context) {
   if (!times.given()) return schedule.program(context.streams);
   if (!schedule.uses_times()) {
-    throw ConfigError({"--forward and the other times", "change nothing: the order does not depend on them", "",
-                       "leave them out, or use a schedule such as zb-auto"});
+    throw ConfigError({"--forward and the other times", "have no effect: the order does not depend on them", "",
+                       "omit them, or use a schedule such as zb-auto"});
   }
   const auto times_of = [&times](const Program& stages) { return times.times_for(stages); };
   Program program = schedule.program(times_of, context.streams);
@@ -248,19 +247,19 @@ class ScheduleShow final : public Question {
   void declare(Form& form) override {
     schedule_.add_to(form);
     order_.add_to(form);
-    form.add_flag("--versions", versions_, "the weight versions of every F and B, instead of the order");
+    form.add_flag("--versions", versions_, "show the weight versions of every F and B instead of the order");
     form.add_option("--policy", policy_, "NAME",
-                    "with --versions of a file: stashed, vertical-sync, double-buffered, newest or flushed");
-    form.add_flag("--vertical-sync", vertical_sync_, "the same as --schedule pipedream:vertical-sync");
+                    "with --versions and a file: stashed, vertical-sync, double-buffered, newest or flushed");
+    form.add_flag("--vertical-sync", vertical_sync_, "same as --schedule pipedream:vertical-sync");
     times_.add_to(form);
     form.place_output();
   }
 
   Answer ask(const Context& context) override {
     if (versions_) return versions(context);
-    if (policy_) throw ConfigError({"--policy", "changes weight versions only", "", "give --versions too"});
+    if (policy_) throw ConfigError({"--policy", "applies only to weight versions", "", "add --versions"});
     if (vertical_sync_) {
-      throw ConfigError({"--vertical-sync", "changes weight versions only", "", "give --versions too"});
+      throw ConfigError({"--vertical-sync", "applies only to weight versions", "", "add --versions"});
     }
     return order_.answer(program_for(schedule_, times_, context), context, context.format);
   }
@@ -268,9 +267,9 @@ class ScheduleShow final : public Question {
  private:
   Answer versions(const Context& context) {
     if (order_.given() || times_.given())
-      throw ConfigError({"--versions", "is instead of the order", "", "leave out what changes the order"});
+      throw ConfigError({"--versions", "replaces the order", "", "omit the flags that change the order"});
     if (vertical_sync_ && policy_)
-      throw ConfigError({"--policy", "and --vertical-sync are two", "", "give one of them"});
+      throw ConfigError({"--policy", "conflicts with --vertical-sync", "", "give only one of them"});
     if (vertical_sync_) policy_ = name_of(WeightPolicy::kVerticalSync);
     schedule_.accept_accumulation_beside_file();
     return versions_answer(schedule_, policy_, context.streams);
@@ -299,10 +298,10 @@ class ScheduleExport final : public Question {
     const Program program = program_for(schedule_, times_, context);
     require_valid(program);
     if (for_torch && !program.replicas_of_stage.empty()) {
-      throw ConfigError({"--for", "torch executes a stage on one rank, but this schedule has replicated stages", "",
-                         "give --for ours, which flopcast reads back"});
+      throw ConfigError({"--for", "PyTorch executes a stage on one rank, but this schedule has replicated stages", "",
+                         "give --for ours, which flopcast can read"});
     }
-    // Other programs read CSV; the other formats are for people who look at what they would get.
+    // Other programs read CSV; the other formats are previews for people.
     return order_.answer(program, context, context.format_given ? context.format : Format::kCsv);
   }
 
@@ -318,15 +317,15 @@ class ScheduleExport final : public Question {
 std::vector<QuestionInfo> schedule_questions() {
   return {
       {"schedule list",
-       "the schedules flopcast can generate",
+       "list the schedules that flopcast can generate",
        "flopcast schedule list [options]",
-       "The schedules flopcast can generate.",
+       "Lists the schedules that flopcast can generate.",
        {"flopcast schedule list", "flopcast schedule list --format json"},
        make_question<CatalogueOfSchedules>},
       {"schedule show",
-       "the order of every rank's actions",
+       "show the order of every rank's actions",
        "flopcast schedule show (FILE.csv | --schedule NAME --pp P --microbatches M) [options]",
-       "The order in which every rank executes its actions.",
+       "Shows the order in which every rank executes its actions.",
        {"flopcast schedule show --schedule 1f1b --pp 4 --microbatches 8",
         "flopcast schedule show --schedule interleaved --pp 4 --microbatches 8 --vpp 2 --format csv",
         "flopcast schedule show --schedule interleaved --pp 2 --microbatches 4 --vpp 2 --with-comm",
@@ -334,18 +333,19 @@ std::vector<QuestionInfo> schedule_questions() {
         "flopcast schedule show --schedule pipedream --pp 4 --microbatches 8 --versions"},
        make_question<ScheduleShow>},
       {"schedule check",
-       "whether a schedule in a file can be executed",
+       "check whether a schedule in a file can be executed",
        "flopcast schedule check FILE.csv [options]",
-       "Whether a schedule can be executed: exit code 0 when it can, 3 when it cannot, with the place. Ranks and steps "
-       "count from 0, steps by the cells of a line. Sends, receives and the other communications of a file are checked "
-       "too.",
+       "Checks whether a schedule can be executed: exit code 0 if it can, 3 if it cannot, with the place of the fault. "
+       "Ranks and steps count from 0; each cell of a line is a step. Sends, receives and other communications in a "
+       "file "
+       "are checked, too.",
        {"flopcast schedule check mine.csv", "flopcast schedule check dualpipe.csv --chains 0-3,4-7",
         "flopcast schedule check lowered.csv --in-order-transfers"},
        make_question<ScheduleCheck>},
       schedule_simulate_question(),
       schedule_compare_question(),
       {"schedule export",
-       "write it for another program",
+       "write a schedule for another program",
        "flopcast schedule export (FILE.csv | --schedule NAME --pp P --microbatches M) [options]",
        "Writes a schedule for another program. torch: the CSV that torch.distributed.pipelining "
        "loads, as compute_only, or with --with-comm as compute_comms; ours is the same text.",

@@ -28,21 +28,20 @@ WeightPolicy policy_named(const std::string& text) {
   return static_cast<WeightPolicy>(choice_of("--policy", text, names_of<WeightPolicy>(), "policy"));
 }
 
-// A schedule from a file is executed with a flush unless --policy says otherwise.
+// A schedule from a file is executed with a flush unless --policy selects another policy.
 UpdateRule rule_of_file(const Program& program, const ScheduleOptions& schedule,
                         const std::optional<std::string>& policy) {
   UpdateRule rule;
   rule.policy = policy ? policy_named(*policy) : WeightPolicy::kFlushed;
   if (schedule.accumulation() && *schedule.accumulation() < 1) {
     throw ConfigError(
-        {"--accumulation", fmt::format("{} is out of range", *schedule.accumulation()), "", "at least 1"});
+        {"--accumulation", fmt::format("{} is out of range", *schedule.accumulation()), "", "give at least 1"});
   }
   if (rule.policy == WeightPolicy::kFlushed) {
     if (schedule.accumulation()) {
-      throw ConfigError(
-          {"--accumulation",
-           fmt::format("{} means nothing when all microbatches make one update", *schedule.accumulation()), "",
-           "give --policy stashed, vertical-sync, double-buffered or newest"});
+      throw ConfigError({"--accumulation",
+                         fmt::format("{} has no effect if all microbatches make one update", *schedule.accumulation()),
+                         "", "give --policy stashed, vertical-sync, double-buffered or newest"});
     }
     rule.accumulation = std::max(1, program.microbatches_of(program.chains.front()));
   } else {
@@ -62,11 +61,11 @@ UpdateRule rule_of_schedule(const Program& program, const ScheduleOptions& sched
     rule.policy = WeightPolicy::kVerticalSync;
   }
   if (policy && policy_named(*policy) != rule.policy) {
-    throw ConfigError(
-        {"--policy", fmt::format("{} is not how {} updates its weights: {}", *policy, info.name, name_of(rule.policy)),
-         "", "leave it out; vertical-sync is valid with --schedule pipedream"});
+    throw ConfigError({"--policy",
+                       fmt::format("{} conflicts with {}, which uses {}", *policy, info.name, name_of(rule.policy)), "",
+                       "leave it out; vertical-sync is valid with --schedule pipedream"});
   }
-  // With all microbatches in one update there would be nothing to see of an asynchronous schedule's versions.
+  // With all microbatches in one update, an asynchronous schedule would show only one version.
   const bool shows_updates = schedule.accumulation() || request.microbatches < 2 * request.pipeline_ranks;
   if (!shows_updates && info.asynchronous) {
     ScheduleRequest shorter = request;
@@ -88,7 +87,7 @@ void require_comparable_updates(const Program& program, const UpdateRule& rule) 
            fmt::format("vertical-sync compares the updates of stages, but stage {} has {} replicas and "
                        "stage {} has {}",
                        chain.first_stage, program.replicas(chain.first_stage), stage, program.replicas(stage)),
-           "", "valid with equally many replicas on every stage"});
+           "", "use the same number of replicas on every stage"});
     }
   }
 }
@@ -123,7 +122,7 @@ Table versions_table(const Program& program, const UpdateRule& rule, const std::
   Table table;
   // A flush waits for all replicas; otherwise each counts its own microbatches.
   const bool by_replica = !program.replicas_of_stage.empty() && rule.policy != WeightPolicy::kFlushed;
-  table.title = fmt::format("{}: {} weights, an update every {} microbatch{}{}{}", program.schedule,
+  table.title = fmt::format("{}: {} weights, one update every {} microbatch{}{}{}", program.schedule,
                             name_of(rule.policy), rule.accumulation, rule.accumulation == 1 ? "" : "es",
                             by_replica ? " of each replica" : "", program.chains.size() > 1 ? " of each copy" : "");
   table.columns = {number_column("stage"),
@@ -139,8 +138,9 @@ Table versions_table(const Program& program, const UpdateRule& rule, const std::
                           fmt::format("{}", fmt::join(weights.version, " ")),
                           fmt::format("{}", fmt::join(weights.backward_version, " "))});
   }
-  table.notes = {"a version is the number of updates before it",
-                 "staleness: the most updates between a forward pass's version and the one that its gradient updates"};
+  table.notes = {
+      "a version is the number of updates before it",
+      "staleness: largest number of updates between a forward pass's version and the one that its gradient updates"};
   return table;
 }
 
@@ -163,7 +163,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Whole numbers stay whole, so that a reader can compare them exactly.
+// Whole numbers stay integers, so that readers can compare them exactly.
 Json number_in_units(double ticks) {
   const double units = in_units(ticks);
   return std::floor(units) == units && std::abs(units) < 1e15 ? Json(static_cast<std::int64_t>(units)) : Json(units);
@@ -205,13 +205,13 @@ Table metrics_table(const Program& program, const TimelineMetrics& metrics) {
   return table;
 }
 
-// The regime of a pipeline that never flushes.
+// Steady state of a pipeline that never flushes.
 struct Steady {
   SteadyState state;
   CriticalCycle cycle;
 };
 
-// Of a generated asynchronous schedule; a file says nothing about further microbatches.
+// Only for generated asynchronous schedules; a file does not determine further microbatches.
 std::optional<Steady> steady_of(const ScheduleOptions& schedule, const StepTimes& times) {
   if (schedule.file()) return std::nullopt;
   const ScheduleInfo& info = *parse_schedule_name(*schedule.schedule()).info;
@@ -245,7 +245,7 @@ std::string steady_note(const Steady& steady) {
   const std::string why = busy ? fmt::format("rank {} never waits", *busy)
                                : fmt::format("{} every {} microbatch{}", number_in_units(steady.cycle.time).dump(),
                                              steady.cycle.microbatches, steady.cycle.microbatches == 1 ? "" : "es");
-  return fmt::format("steady: period {} a microbatch, fill {} once, cycle {} ({})",
+  return fmt::format("steady state: period {} per microbatch, fill {} once, cycle {} ({})",
                      number_in_units(steady.cycle.period_ticks()).dump(),
                      number_in_units(steady.state.fill_ticks).dump(), describe(steady.cycle), why);
 }
@@ -295,11 +295,12 @@ class ScheduleSimulate final : public Question {
 QuestionInfo schedule_simulate_question() {
   return {
       "schedule simulate",
-      "its makespan, idle shares and activations for given times",
+      "simulate a schedule with given times: makespan, idle time, activations",
       "flopcast schedule simulate (FILE.csv | --schedule NAME --pp P --microbatches M) --forward T --backward T "
       "[options]",
-      "Times a schedule: every rank executes its order, an action starts when its rank is free and what it needs has "
-      "arrived. Transfers cost latency only.",
+      "Simulates a schedule: every rank executes its order, and an action starts when its rank is free and its inputs "
+      "have "
+      "arrived. Transfers have latency only.",
       {"flopcast schedule simulate --schedule 1f1b --pp 4 --microbatches 8 --forward 1 --backward 2",
        "flopcast schedule simulate mine.csv --forward 10,12 --backward-input 11 --backward-weight 9 --p2p 1 --format "
        "json"},

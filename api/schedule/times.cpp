@@ -35,8 +35,8 @@ bool splits_backward(const Program& program) {
 int stage_number(const std::string& link, std::string_view text, std::size_t stages) {
   const std::optional<int> stage = parse_digits(text, 0, static_cast<int>(stages) - 1);
   if (!stage) {
-    throw ConfigError({"--p2p-link", fmt::format("\"{}\": \"{}\" is no stage of this schedule", link, text), "",
-                       fmt::format("expected FROM:TO:FORWARD:BACKWARD with stages 0 to {}", stages - 1)});
+    throw ConfigError({"--p2p-link", fmt::format("\"{}\": \"{}\" is not a stage of this schedule", link, text), "",
+                       fmt::format("give FROM:TO:FORWARD:BACKWARD with stages 0 to {}", stages - 1)});
   }
   return *stage;
 }
@@ -44,13 +44,13 @@ int stage_number(const std::string& link, std::string_view text, std::size_t sta
 void apply_link(const std::string& link, StepTimes& times) {
   const auto parts = split(link, ':');
   constexpr std::size_t kParts = 4;
-  const std::string form = "expected FROM:TO:FORWARD:BACKWARD, such as 0:1:4:2 with TO = FROM + 1";
+  const std::string form = "give FROM:TO:FORWARD:BACKWARD, such as 0:1:4:2 with TO = FROM + 1";
   if (parts.size() != kParts)
     throw ConfigError({"--p2p-link", fmt::format("\"{}\" has {} parts", link, parts.size()), "", form});
   const int from = stage_number(link, parts[0], times.stages.size());
   const int to = stage_number(link, parts[1], times.stages.size());
   if (to != from + 1)
-    throw ConfigError({"--p2p-link", fmt::format("\"{}\" does not join a stage to the next one", link), "", form});
+    throw ConfigError({"--p2p-link", fmt::format("\"{}\" does not connect a stage to the next one", link), "", form});
   BoundaryTimes& boundary = times.boundaries[static_cast<std::size_t>(from)];
   boundary.forward = parse_time("--p2p-link", parts[2]);
   boundary.backward = parse_time("--p2p-link", parts[3]);
@@ -60,18 +60,18 @@ void apply_links(const std::vector<std::string>& links, StepTimes& times) {
   std::set<std::string_view> given;
   for (const std::string& link : links) {
     if (!given.insert(std::string_view(link).substr(0, link.find(':'))).second) {
-      throw ConfigError({"--p2p-link", fmt::format("\"{}\" sets a boundary for the second time", link), "",
-                         "give each boundary once"});
+      throw ConfigError(
+          {"--p2p-link", fmt::format("\"{}\" sets a boundary twice", link), "", "give each boundary once"});
     }
     apply_link(link, times);
   }
 }
 
-// What B = I + W says of a part that was not given.
+// Missing part of the backward pass, from B = I + W.
 Ticks rest_of(const char* flag, Ticks backward, Ticks part) {
   if (part <= backward) return backward - part;
   throw ConfigError({flag, fmt::format("{} is more than --backward {}", units_text(part), units_text(backward)), "",
-                     "a part of the backward pass is at most all of it"});
+                     "give at most --backward, which includes both parts"});
 }
 
 Ticks sum_of(Ticks input_gradient, Ticks weight_gradient) {
@@ -99,7 +99,7 @@ struct TimeOptions::Lists {
     } else if (!input_gradient) {
       times.input_gradient = rest_of("--backward-weight", times.backward, times.weight_gradient);
     } else {
-      // Shares that were rounded one by one still add up.
+      // Absorbs rounding differences of parts that were rounded one by one.
       const Ticks difference = times.backward - times.weight_gradient - times.input_gradient;
       if (std::abs(difference) <= 2) times.input_gradient += difference;
     }
@@ -107,15 +107,15 @@ struct TimeOptions::Lists {
 };
 
 void TimeOptions::add_to(Form& form) {
-  form.begin_group("Times (any unit: one number, or a comma list with one a stage)");
-  form.add_option("--forward", forward_, "T", "forward");
-  form.add_option("--backward", backward_, "T", "full backward (default: the sum of its two parts)");
-  form.add_option("--backward-input", input_gradient_, "T",
-                  "input gradient, I (default: what W leaves of the full backward)");
+  form.begin_group("Times (any unit: one number, or a comma-separated list with one per stage)");
+  form.add_option("--forward", forward_, "T", "forward pass");
+  form.add_option("--backward", backward_, "T", "full backward pass, B (default: I + W)");
+  form.add_option("--backward-input", input_gradient_, "T", "input gradient, I (default: B - W)");
   form.add_option("--backward-weight", weight_gradient_, "T",
-                  "weight gradient, W (default: what I leaves of the full backward; without I, half of it)");
-  form.add_option("--fused", fused_, "T", "an overlapped pair (default: the sum of its halves)");
-  form.add_option("--p2p", p2p_, "T", "latency of every message between ranks, not shared out over chunks (default 0)");
+                  "weight gradient, W (default: B - I; without I, half of B)");
+  form.add_option("--fused", fused_, "T", "overlapped pair (default: the sum of its two passes)");
+  form.add_option("--p2p", p2p_, "T",
+                  "latency of every message between ranks, not divided by the number of chunks (default 0)");
   form.add_option("--p2p-link", p2p_links_, "FROM:TO:F:B",
                   "latencies of one stage boundary, forward and backward; repeatable");
 }
@@ -157,8 +157,7 @@ StepTimes TimeOptions::build(const Program& program, bool in_comparison) const {
                        "is required: the backward pass has two parts", "", "give it, or --backward T for their sum"});
   }
   if (!backward_ && !input_gradient_) {
-    throw ConfigError(
-        {"--backward", "is required", "", "give --backward T, or --backward-input T --backward-weight T"});
+    throw ConfigError({"--backward", "is required", "", "give --backward T, or --backward-input T --backward-weight T"});
   }
   const Lists lists = read();
   const auto times_of = [&](const char* flag, const TimeList& list) {
@@ -201,7 +200,8 @@ StepTimes TimeOptions::times_for_comparison(const Program& program) const {
 std::string TimeOptions::assumed_for(const Program& program) const {
   const bool halves = backward_ && !input_gradient_ && !weight_gradient_ && splits_backward(program);
   if (!halves) return "";
-  return fmt::format("{} splits the backward pass: --backward-weight is taken as half of --backward", program.schedule);
+  return fmt::format("{} splits the backward pass; --backward-weight is assumed to be half of --backward",
+                     program.schedule);
 }
 
 std::string TimeOptions::unequal_parts() const {
@@ -219,7 +219,7 @@ std::string TimeOptions::unequal_parts() const {
     if (whole == sum_of(input_gradient, weight_gradient)) continue;
     return fmt::format(
         "--backward {} is not --backward-input {} + --backward-weight {}: schedules that split the backward pass do "
-        "other work than those that do not",
+        "different work from those that do not",
         units_text(whole), units_text(input_gradient), units_text(weight_gradient));
   }
   return "";
@@ -235,8 +235,8 @@ bool has_pairs(const Program& program) {
 
 void refuse_unused_fused(const TimeOptions& times, bool any_pairs, const std::string& schedules) {
   if (!times.fused_given() || any_pairs) return;
-  throw ConfigError({"--fused", fmt::format("means nothing to {}: no forward and backward overlap", schedules), "",
-                     "leave it out, or use a schedule with overlapped pairs, such as dualpipe"});
+  throw ConfigError({"--fused", fmt::format("has no effect on {}: no forward and backward passes overlap", schedules),
+                     "", "leave it out, or use a schedule with overlapped pairs, such as dualpipe"});
 }
 
 }  // namespace flopcast

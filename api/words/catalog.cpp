@@ -34,7 +34,7 @@ Table models_table() {
   return table;
 }
 
-// What a forecast on the device has been compared with.
+// Table of devices with the number of measured steps compared with their forecasts.
 Table devices_table() {
   struct Seen {
     std::set<int> sources;
@@ -60,8 +60,8 @@ Table devices_table() {
                           profiles[name]});
   }
   table.notes.emplace_back(
-      "steps compared: published training steps beside the forecast; 0: its figures are those of "
-      "datasheets, isolated kernels and its generation");
+      "steps compared: published training steps compared with the forecast; 0: figures come only from "
+      "datasheets, isolated kernels and the device's generation");
   table.notes.emplace_back("flopcast catalog devices NAME shows every figure with its source");
   return table;
 }
@@ -78,7 +78,7 @@ Table stacks_table() {
     }
     table.rows.push_back({name, releases, date, catalogue_entry(CatalogueKind::kStacks, name).description});
   }
-  table.notes.emplace_back("NAME@RELEASE is the software as of that release, a bare name the newest");
+  table.notes.emplace_back("NAME@RELEASE selects that release of the software, NAME the newest");
   table.notes.emplace_back("flopcast catalog stacks NAME shows every figure and release with its source");
   return table;
 }
@@ -99,9 +99,9 @@ Table entries_table(CatalogueKind kind) {
 Table figures_table(CatalogueKind kind, const std::string& name) {
   const std::vector<std::string> names = catalogue_names(kind);
   if (std::find(names.begin(), names.end(), name) == names.end()) {
-    throw ConfigError({"",
-                       fmt::format("no {} is called \"{}\"", name_of(kind).substr(0, name_of(kind).size() - 1), name),
-                       "", choices_help(name, names)});
+    throw ConfigError(
+        {"", fmt::format("there is no {} named \"{}\"", name_of(kind).substr(0, name_of(kind).size() - 1), name), "",
+         choices_help(name, names)});
   }
   const CatalogueEntry entry = catalogue_entry(kind, name);
   Table table = {.title = fmt::format("{}: {}", entry.name, entry.description),
@@ -131,7 +131,7 @@ Table profiles_table() {
                           fmt::format("{}", profile.fits.size()), fmt::format("{:.1f}", 1e2 * worst),
                           fmt::format("{:.1f}", 1e2 * left_out), profile.source});
   }
-  table.notes.emplace_back("errors are those of the worst fit; --profile NAME takes one, no job has one by itself");
+  table.notes.emplace_back("errors are those of the worst fit; a job uses a profile only with --profile NAME");
   table.notes.emplace_back("flopcast catalog profiles NAME shows every fit");
   return table;
 }
@@ -140,7 +140,7 @@ Table profile_fits_table(const std::string& name) {
   const nlohmann::json values = shipped_profile(name);
   if (values.is_null()) {
     throw ConfigError(
-        {"", fmt::format("no profile is called \"{}\"", name), "", choices_help(name, shipped_profile_names())});
+        {"", fmt::format("there is no profile named \"{}\"", name), "", choices_help(name, shipped_profile_names())});
   }
   const DeviceProfile profile = read_device_profile(values, "profile", {});
   Table table = {.title = fmt::format("{}: {}, {}", profile.name, profile.source, profile.confidence),
@@ -161,7 +161,7 @@ class Catalog final : public Question {
  public:
   void declare(Form& form) override {
     form.add_positional("KIND", kind_, "models, devices, clusters, networks, schedules, stacks, failures or profiles");
-    form.add_positional("NAME", name_, "one entry");
+    form.add_positional("NAME", name_, "entry to show");
     form.place_output();
   }
 
@@ -174,7 +174,7 @@ class Catalog final : public Question {
     std::vector<std::string> kinds = names_of<CatalogueKind>();
     kinds.insert(kinds.end(), {"schedules", "profiles"});
     if (!kind_) throw ConfigError({"", "catalog: no kind given", "", choices_help("", kinds)});
-    // One of a kind, and what devices mostly are.
+    // Accepts singular kinds, and gpu for devices.
     const std::string word = lower_case(*kind_);
     const std::string typed = word == "gpu" || word == "gpus" ? "devices" : word;
     const std::string kind = std::find(kinds.begin(), kinds.end(), typed + "s") == kinds.end() ? typed : typed + "s";
@@ -196,10 +196,10 @@ class Catalog final : public Question {
 
 QuestionInfo catalog_question() {
   return {"catalog",
-          "models, devices, clusters, schedules, stacks and failures that have names",
+          "list models, devices, clusters, schedules, stacks and failures by name",
           "flopcast catalog (models | devices | clusters | networks | schedules | stacks | failures | "
           "profiles) [NAME] [options]",
-          "What has a name in job files and flags; with NAME every figure and its source.",
+          "Lists the names that job files and flags accept; with NAME, shows every figure of an entry with its source.",
           {"flopcast catalog models", "flopcast catalog devices a100-80g"},
           make_question<Catalog>};
 }

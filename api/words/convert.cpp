@@ -18,7 +18,7 @@ namespace flopcast {
 
 namespace {
 
-// The sections in the order of the job file's description, and inside them that of the keys' table.
+// Sections and their keys, ordered as in the description of the job file.
 nlohmann::ordered_json in_order(const nlohmann::json& root) {
   nlohmann::ordered_json ordered = nlohmann::ordered_json::object();
   constexpr std::array<const char*, 5> kSections = {"model", "cluster", "layout", "training", "failures"};
@@ -48,7 +48,7 @@ nlohmann::ordered_json in_order(const nlohmann::json& root) {
   return ordered;
 }
 
-// The job, and what every key of the files means for it.
+// The job, and how it uses every key of the files.
 nlohmann::ordered_json with_keys(const LoadedJob& loaded) {
   const KeyUse& keys = loaded.keys;
   return {{"job", in_order(loaded.root)},
@@ -68,7 +68,7 @@ class Convert final : public Question {
     job_.add_more_files(form);
     form.begin_group("Output");
     emit_.add_to(form);
-    form.place_output({.formats = "json: the job, and its files' keys by what they mean for it"});
+    form.place_output({.formats = "json: the job, and the keys of its files by how it uses them"});
   }
 
   Answer ask(const Context& context) override {
@@ -83,7 +83,7 @@ class Convert final : public Question {
     if (context.format_given && context.format != Format::kJson) {
       const std::string name = format_names()[static_cast<std::size_t>(context.format)];
       throw ConfigError({"--format", fmt::format("unknown value \"{}\"", name), "--format",
-                         "valid: json; without it the job file is printed"});
+                         "valid: json; without --format, the job file is printed"});
     }
     return {.text = [this, with_use = context.format_given] {
       constexpr int kIndent = 2;
@@ -101,12 +101,12 @@ class Convert final : public Question {
 
 QuestionInfo convert_question() {
   return {"convert",
-          "the job that files of other programs mean, as a job file",
+          "convert files of other programs to a job file",
           "flopcast convert FILE… [options]",
-          "Shows the job that files of other programs mean, as a job file: Hugging Face config.json, "
+          "Converts files of other programs to a job file: Hugging Face config.json, "
           "Megatron-LM arguments and launch scripts, DeepSpeed, Accelerate and LLaMA-Factory "
-          "configurations. A later file wins over an earlier one, flags over all. With --emit the "
-          "other way round.",
+          "configurations. Later files override earlier ones, and flags override files. --emit converts in the "
+          "other direction.",
           {"flopcast convert config.json ds_config.json --cluster 8xdgx-a100-80g -o job.json",
            "flopcast convert train_gpt3.sh", "flopcast convert run_mcore_qwen.sh --env NNODES=4 -- dsw 7B 1 64",
            "flopcast convert plan.json --emit torchrun -o train.sh"},

@@ -20,7 +20,7 @@ namespace flopcast {
 
 namespace {
 
-// A job's numbers by the names that the sentences use: "m", "bubble_fraction". Text where the number is a word.
+// A job's numbers by the names used in explanations: "m", "bubble_fraction". `words` has values that are text.
 struct JobNumbers {
   std::map<std::string, double> numbers;
   std::map<std::string, std::string> words;
@@ -121,7 +121,7 @@ JobNumbers explain_numbers(const Forecast& forecast) {
   return all;
 }
 
-// The sentence with the numbers put in, four digits each; nothing when one of them does not exist for the job.
+// The sentence with the job's numbers inserted, four digits each; empty if the job lacks one of them.
 std::string put_in(const std::string& sentence, const JobNumbers& numbers) {
   std::string text;
   std::size_t at = 0;
@@ -153,8 +153,8 @@ std::string put_in(const std::string& sentence, const JobNumbers& numbers) {
   return text;
 }
 
-// Indented, in lines of at most `width` columns beside the indentation; 0: in one line. `next` is that of further
-// lines.
+// Indented text in lines of at most `width` columns, not counting the indentation; 0: in one line. `next` is the
+// indentation of further lines.
 std::string paragraph(const std::string& text, int width, const std::string& next) {
   std::string indented = "  ";
   for (const char character : wrapped(text, width)) {
@@ -207,11 +207,11 @@ Table term_list(const std::vector<Explanation>& explanations) {
     table.rows.push_back(
         {explanation.name, explanation.group, fmt::format("{}", fmt::join(explanation.aliases, ", "))});
   }
-  table.notes.push_back("flopcast explain TERM [JOB]");
+  table.notes.push_back("to explain a term: flopcast explain TERM [JOB]");
   return table;
 }
 
-// A schedule of the catalogue, as a term.
+// A schedule of the catalogue as a term.
 Explanation explanation_of(const ScheduleInfo& schedule) {
   Explanation explanation;
   explanation.group = "schedules";
@@ -245,7 +245,7 @@ Explanation require(const std::vector<Explanation>& explanations, const std::str
   }
   for (const ScheduleInfo& schedule : schedule_catalogue()) words.emplace_back(schedule.name);
   const std::vector<std::string> near = nearest_choices(term, words);
-  throw ConfigError({"", fmt::format("\"{}\" is not explained", term), "",
+  throw ConfigError({"", fmt::format("there is no explanation of \"{}\"", term), "",
                      near.empty() ? choices_help("", names)
                                   : fmt::format("did you mean {}? see: flopcast explain", fmt::join(near, " or "))});
 }
@@ -253,7 +253,7 @@ Explanation require(const std::vector<Explanation>& explanations, const std::str
 class Explain final : public Question {
  public:
   void declare(Form& form) override {
-    form.add_positional("TERM", term_, "such as bubble, mfu, zero, \"weight stashing\"; without it, all terms");
+    form.add_positional("TERM", term_, "term such as bubble, mfu, zero, \"weight stashing\" (default: list all terms)");
     job_.add_to(form);
     form.place_output();
   }
@@ -298,9 +298,9 @@ class Explain final : public Question {
 
 QuestionInfo explain_question() {
   return {"explain",
-          "a term, its formula and its source, with your job's numbers",
+          "explain a term with its formula, its source and your job's numbers",
           "flopcast explain [TERM] [JOB] [options]",
-          "A term with its formula and source, and with a job's own numbers put in.",
+          "Explains a term with its formula and source, and with the numbers of a job inserted.",
           {"flopcast explain", "flopcast explain bubble", "flopcast explain mfu job.json --tp 4"},
           make_question<Explain>};
 }

@@ -23,7 +23,7 @@ void OutputOptions::add_to(CommandLine& command_line, const OutputForm& form) {
     command_line.add_option("--format", format_, "FORMAT", form.formats.empty() ? listed_formats() : form.formats);
   }
   if (form.inputs != OutputInputs::kFormat) {
-    command_line.add_output("-o,--output", file_, "write there instead of to standard output", Dash::kIsStandardOutput);
+    command_line.add_output("-o,--output", file_, "output file (default: standard output)", Dash::kIsStandardOutput);
   }
 }
 
@@ -48,15 +48,15 @@ std::unique_ptr<OutputPieces> OutputOptions::pieces() const {
 }
 
 void OutputOptions::write(const std::string& text) const {
-  if (file_ && file_->empty()) throw ConfigError({"--output", "the file's name is empty", "", "give a file"});
+  if (file_ && file_->empty()) throw ConfigError({"--output", "has an empty file name", "", "give a file"});
   write_output(streams_, file_.value_or(""), text);
 }
 
 void DrawingOptions::add_to(CommandLine& command_line) {
   streams_ = command_line.streams();
   command_line.add_option("--color", color_, "WHEN", "auto (a terminal without NO_COLOR), always or never");
-  command_line.add_option("--width", width_, "N", "columns of the drawing");
-  command_line.add_flag("--ascii", ascii_, "draw with ASCII alone");
+  command_line.add_option("--width", width_, "N", "width of the drawing in columns");
+  command_line.add_flag("--ascii", ascii_, "draw with ASCII characters only");
 }
 
 Terminal DrawingOptions::terminal() const {
@@ -67,8 +67,8 @@ Terminal DrawingOptions::terminal() const {
   constexpr int kNarrowest = 20;
   constexpr int kWidest = 10'000;
   if (width_ && (*width_ < kNarrowest || *width_ > kWidest)) {
-    throw ConfigError({"--width", fmt::format("{} is out of range", *width_), "",
-                       fmt::format("expected {} to {}", kNarrowest, kWidest)});
+    throw ConfigError(
+        {"--width", fmt::format("{} is out of range", *width_), "", fmt::format("give {} to {}", kNarrowest, kWidest)});
   }
   if (width_) terminal.width = *width_;
   return terminal;

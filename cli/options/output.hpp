@@ -26,14 +26,14 @@ class OutputOptions {
   void add_to(CommandLine& command_line, const OutputForm& form);
   Format format() const;
   bool has_format() const { return format_.has_value(); }
-  /// What --format says, or else the ending of -o's file: .json, .csv or .md; a table without either.
+  /// The format of --format, or the one that matches the ending of -o's file: .json, .csv or .md; otherwise a table.
   Format format_of_file() const;
   const std::optional<std::string>& file() const { return file_; }
-  /// To -o's file or standard output.
+  /// Writes to -o's file or standard output.
   void write(const std::string& text) const;
-  /// The same for an answer that is too large to be held.
+  /// Same as write(), for answers too large for memory.
   std::unique_ptr<OutputPieces> pieces() const;
-  /// What tables are fitted to where they are written.
+  /// Style of tables for the place where they are written.
   TableStyle style() const;
 
  private:
@@ -42,7 +42,7 @@ class OutputOptions {
   std::optional<std::string> file_;
 };
 
-/// --color, --ascii, --width of drawings; the terminal decides what is not given.
+/// --color, --ascii, --width of drawings; defaults come from the terminal.
 class DrawingOptions {
  public:
   void add_to(CommandLine& command_line);

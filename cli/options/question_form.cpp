@@ -24,7 +24,7 @@ void QuestionForm::place_figure(const std::string& help) {
 }
 
 void QuestionForm::place_page(const std::string& help) {
-  add_output("--html", page_, help.empty() ? "write a report to look at and to send: one file, loads nothing" : help);
+  add_output("--html", page_, help.empty() ? "write a report as one self-contained HTML file" : help);
 }
 
 void QuestionForm::place_trace(const std::string& help) {

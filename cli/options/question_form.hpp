@@ -11,7 +11,8 @@
 
 namespace flopcast {
 
-/// A question's inputs as flags, with those that say how its answer is shown: --format, -o, --svg, --html, --trace.
+/// Inputs of a question as flags, and the flags that control how its answer is shown: --format, -o, --svg, --html,
+/// --trace.
 class QuestionForm final : public CommandLine {
  public:
   QuestionForm(const Streams& streams, const QuestionInfo& question);
@@ -23,9 +24,9 @@ class QuestionForm final : public CommandLine {
   void place_trace(const std::string& help) override;
   void add_figure(const std::string& names, std::optional<std::string>& target, const std::string& help) override;
 
-  /// After parse(). Throws ConfigError on a format or a figure that cannot be.
+  /// Called after parse(). Throws ConfigError on an invalid format or figure.
   Context context() const;
-  /// Files, then the answer, then what its end has to say.
+  /// Writes the files, then the answer, then runs the answer's finish.
   void show(const Answer& answer, const Context& context) const;
 
  private:

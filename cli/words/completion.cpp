@@ -19,7 +19,7 @@ namespace flopcast {
 
 namespace {
 
-// The shells only pass on the words typed so far; what fits is decided below, in one place for all of them.
+// The shells only pass on the words typed so far; the candidates are computed below, in one place for all shells.
 constexpr const char* kBash = R"sh(# flopcast: bash completion. Load it with: source <(flopcast completion bash)
 _flopcast() {
   local current="${COMP_WORDS[COMP_CWORD]}"
@@ -38,7 +38,7 @@ _flopcast() {
   compadd -a candidates
   _files
 }
-# Installed as a file of its own, all of this is the function and runs at the first TAB.
+# If installed as a separate file, this file is the function body and runs at the first TAB.
 if [[ "$funcstack[1]" == _flopcast ]]; then
   _flopcast "$@"
 else
@@ -61,7 +61,7 @@ std::vector<std::string> schedule_names() {
   return names;
 }
 
-// The values of a key that has a fixed set of them; empty for numbers, sizes and files.
+// Values of a key with a fixed set of values; empty for numbers, sizes and files.
 std::vector<std::string> values_of_key(const JobKey& key) {
   if (key.field == "layout.schedule") return schedule_names();
   return key.entry->choices == nullptr ? std::vector<std::string>() : key.entry->choices();
@@ -89,7 +89,7 @@ void print_words(const std::vector<std::string>& words, const Streams& streams) 
   if (!lines.empty()) write_output(streams, "", lines);
 }
 
-// What stays of the word that is being typed when a value is put in: "8x" of "8xdgx", "gpipe," of "gpipe,1f".
+// Prefix of the current word that a completed value keeps: "8x" of "8xdgx", "gpipe," of "gpipe,1f".
 std::string kept_of(const std::string& current) {
   const std::size_t comma = current.rfind(',');
   const std::size_t begin = comma == std::string::npos ? 0 : comma + 1;
@@ -98,7 +98,7 @@ std::string kept_of(const std::string& current) {
   return current.substr(0, counted ? digits + 1 : begin);
 }
 
-// The words that may take the place of `current` after those typed so far (the program's name not among them).
+// Prints the candidates for `current` after the words typed so far (without the program's name).
 int print_candidates(const Arguments& typed, const std::string& current, const Streams& streams) {
   if (!typed.empty() && is_flag(typed.back())) {
     std::vector<std::string> values = values_of_flag(typed.back());
@@ -126,7 +126,7 @@ int print_candidates(const Arguments& typed, const std::string& current, const S
       if (words.size() == 1) print_words({"bash", "zsh", "fish"}, streams);
       return 0;
     }
-    // The command's own table; a command of commands passes it on to the one that was named.
+    // Prints the command's flags; for a command with subcommands, those of the subcommand typed.
     Arguments request;
     if (words.size() > 1 && entry.has_commands) request.push_back(words[1]);
     request.emplace_back(kListFlags);
@@ -148,9 +148,10 @@ int run_completion(const Arguments& arguments, const Streams& streams) {
     if (begin != arguments.end() && *begin == "--") ++begin;
     return print_candidates(Arguments(begin, arguments.end()), current, streams);
   }
-  CommandLine command_line(streams, "completion", "flopcast completion (bash | zsh | fish)",
-                           "A script that lets the shell complete commands, flags, and names from the catalogue.",
-                           {"source <(flopcast completion bash)", "flopcast completion fish | source"});
+  CommandLine command_line(
+      streams, "completion", "flopcast completion (bash | zsh | fish)",
+      "Prints a script with which the shell completes commands, flags, and names from the catalogue.",
+      {"source <(flopcast completion bash)", "flopcast completion fish | source"});
   std::optional<std::string> shell;
   command_line.add_positional("SHELL", shell, "bash, zsh or fish");
   if (!command_line.parse(arguments)) return 0;

@@ -4,14 +4,14 @@
     >>> step = flopcast.simulate(model="gpt3-175b", cluster="8xdgx-a100-80g", tp=8, pp=8, gbs=64)
     >>> step.time_s, step.fits
 
-A job is a dict as a job file holds it, the path of a job file or of a file of another program (a launch script, a
-config.json, a recipe), or keys alone; keys win over files. A key is a path ("layout.tp", through **{"layout.tp": 8}), the
+A job is a dict with the contents of a job file, the path of a job file or of a file of another program (a launch script, a
+config.json, a recipe), or only keys; keys override files. A key is a path ("layout.tp", through **{"layout.tp": 8}), the
 last word of one (micro_batch_size), or a flag of the command line (gbs); sections may be dicts: layout={"tp": 8}. Other
-keywords are the command's own flags, underscores for dashes: plan(job, objective="cost", max_gpus=512). A name that both
-have is the command's.
+keywords are flags of the command, with underscores for dashes: plan(job, objective="cost", max_gpus=512). If a name is
+both a key and a flag, it is the flag.
 
-Errors are exceptions with field, problem, where, help and value: see flopcast.errors. Functions release the GIL, and
-keep nothing between calls.
+Errors are exceptions with field, problem, where, help and value: see flopcast.errors. Functions release the GIL and
+keep no state between calls.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ Job = Union[None, str, "os.PathLike[str]", Mapping[str, Any]]
 Keys = List[Tuple[str, str]]
 
 
-# --- jobs and flags as the library takes them ---
+# --- jobs and flags in the library's format ---
 
 
 def _text(value: Any) -> str:
-    """A value as a flag has it."""
+    """Formats a value as the text of a flag."""
     if isinstance(value, bool) or type(value).__name__ == "bool_":
         return "true" if value else "false"
     if isinstance(value, str):
@@ -107,11 +107,11 @@ def _text(value: Any) -> str:
         return repr(float(value))
     if hasattr(value, "item"):
         return _text(value.item())
-    raise TypeError(f"{value!r} is no value of a job: expected text, a number, true or false, a list or a dict")
+    raise TypeError(f"{value!r} is not a value of a job: give text, a number, a bool, a list or a dict")
 
 
 def _plain(value: Any) -> Any:
-    """As json.dumps takes it, numbers of numpy too."""
+    """Converts a value for json.dumps, including numpy numbers."""
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -122,7 +122,7 @@ def _plain(value: Any) -> Any:
 
 
 def _keys(values: Mapping[str, Any]) -> Keys:
-    """Keys of a job as text; other inputs as given, False left out, lists one by one."""
+    """Keys of a job as text; of other inputs, False is omitted and lists are given element by element."""
     keys: Keys = []
     for name, value in values.items():
         of_job = _core.is_job_key(name)
@@ -134,11 +134,11 @@ def _keys(values: Mapping[str, Any]) -> Keys:
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Dict[str, Any]:
-    """A job's dict with another laid over it."""
+    """A job's dict overridden by another."""
     joined = dict(below)
     for name, value in above.items():
         known = joined.get(name)
-        # A name becomes an object that starts from it, as with flags.
+        # A name becomes an object with that name, as with flags.
         if isinstance(known, str) and isinstance(value, Mapping) and name in ("model", "cluster") and "name" not in value:
             known = {"name": known}
         joined[name] = _over(known, value) if isinstance(known, Mapping) and isinstance(value, Mapping) else value
@@ -146,13 +146,13 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 class _Question:
-    """A job with the keys over it."""
+    """A job and the keys that override it."""
 
     def __init__(self, job: Job, files: Sequence[Any], values: Mapping[str, Any]) -> None:
         self.text = ""
         self.files = [os.fspath(file) for file in files]
         self._values = values
-        # Sections as dicts are laid over a job that is a dict, and over files.
+        # Sections given as dicts override a job that is a dict, and files.
         sections = {name: value for name, value in values.items() if isinstance(value, Mapping)}
         self.keys = _keys({name: value for name, value in values.items() if name not in sections})
         if isinstance(job, str) and job.lstrip().startswith("{"):
@@ -171,7 +171,7 @@ class _Question:
         return self.text, self.files, self.keys
 
     def value_at(self, field: str) -> Any:
-        """What was asked for at a dotted path or flag."""
+        """The value given for a dotted path or flag."""
         word = field.lstrip("-").replace("-", "_")
         for name in (field, word, word.rpartition(".")[2]):
             if name in self._values:
@@ -187,11 +187,11 @@ class _Question:
         return value
 
     def ask(self, name: str, more: Keys = [], rest: Sequence[str] = (), form: str = "json") -> Tuple[str, str]:
-        """What a question of that name answers, and its warnings."""
+        """The answer of the question with that name, and its warnings."""
         return self.call(_answered, name, self.text, self.files, [*self.keys, *more], list(rest), form)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls, and tells errors which value is meant."""
+        """Calls a function, and adds the offending value to errors."""
         try:
             return function(*arguments)
         except FlopcastError as error:
@@ -227,15 +227,15 @@ def simulate(
     """Forecasts one training step: time, MFU, bubble, communication, memory.
 
     Args:
-        job: see the module; files: more files, a later one wins; a dict wins over files.
-        own_schedule: (pipeline ranks, microbatches, chunks) -> cells of every rank ("0F0", "1B3"), in the place of
+        job: see the module; files: more files, later ones override earlier ones; a dict overrides files.
+        own_schedule: (pipeline ranks, microbatches, chunks) -> cells of every rank ("0F0", "1B3"); replaces
             layout.schedule.
-        operator_time: (operator, pass, our seconds) -> seconds of one microbatch on one device.
-        network_time: (kind, bytes, ranks, nodes, our seconds) -> seconds of a collective or message.
-        keys: of the job, or flags of `flopcast simulate` such as jitter="3%".
+        operator_time: (operator, pass, flopcast's seconds) -> seconds for one microbatch on one device.
+        network_time: (kind, bytes, ranks, nodes, flopcast's seconds) -> seconds for a collective or message.
+        keys: keys of the job, or flags of `flopcast simulate` such as jitter="3%".
 
     Raises:
-        ConfigError: the job is wrong. That it does not fit is no error: see Result.fits.
+        ConfigError: the job is invalid. A job that does not fit is not an error: see Result.fits.
     """
     question = _Question(job, files, keys)
     laws = {
@@ -254,13 +254,13 @@ def simulate(
 
 
 def plan(job: Job = None, *files: Any, **keys: Unpack[PlanKeys]) -> Plan:
-    """Ranks every layout of a model on a cluster; what the job says of the layout stays as it is.
+    """Ranks every layout of a model on a cluster; layout keys set by the job stay fixed.
 
     Flags: objective ("time", "cost", "gpus", "energy"), deadline ("45d"), budget, max_gpus, min_gpus=True, schedules, top,
     headroom, threads, mtbf, ….
 
     Raises:
-        NegativeAnswer: nothing fits, or not in time; the text says what is closest.
+        NegativeAnswer: no layout fits, or none meets the limits; the text describes the closest one.
     """
     text, notes = _Question(job, files, keys).ask("plan")
     return Plan(text=text, notes=notes)
@@ -270,8 +270,8 @@ def memory(job: Job = None, *files: Any, view: str = "peak", check: bool = False
     """Memory of each pipeline rank in GiB: flopcast.memory/1.
 
     Args:
-        view: "peak"; "over-time": every change over the step; "tensors": of the fullest rank.
-        check: raise NegativeAnswer where it does not fit.
+        view: "peak"; "over-time": every change during the step; "tensors": tensors of the fullest rank.
+        check: raise NegativeAnswer if the job does not fit.
     """
     views: Dict[str, Keys] = {"peak": [], "over-time": [("over_time", "true")], "tensors": [("explain", "true")]}
     if view not in views:
@@ -281,9 +281,9 @@ def memory(job: Job = None, *files: Any, view: str = "peak", check: bool = False
 
 
 def sweep(job: Job = None, *files: Any, vary: Mapping[str, Iterable[Any]], **keys: Unpack[SweepKeys]) -> Sweep:
-    """A forecast for every combination of values: vary={"pp": [1, 2, 4], "mbs": [1, 2]}; the last key fastest.
+    """Forecasts every combination of values: vary={"pp": [1, 2, 4], "mbs": [1, 2]}; the last key varies fastest.
 
-    What makes no job is a row with its complaint. For more than thousands of layouts see `prices`.
+    Invalid combinations become rows with an error. For more than thousands of layouts, see `prices`.
     """
     axes = []
     for name, values in vary.items():
@@ -294,7 +294,7 @@ def sweep(job: Job = None, *files: Any, vary: Mapping[str, Iterable[Any]], **key
 
 
 def compare(job: Job = None, *layouts: Union[str, Mapping[str, Any], Result], **keys: Unpack[CompareKeys]) -> Comparison:
-    """Layouts side by side, the difference in step time split term by term.
+    """Compares layouts side by side and splits the difference in step time term by term.
 
     Args:
         layouts: dicts of keys ({"tp": 4, "pp": 8}), texts ("tp=4,pp=8"), paths of job or result files, or results.
@@ -312,7 +312,7 @@ def compare(job: Job = None, *layouts: Union[str, Mapping[str, Any], Result], **
                 names.append(os.fspath(layout))
         question = _Question(job, [], keys)
         if question.files and question.text:
-            # One JOB alone is compared: the file with the sections over it.
+            # Only one JOB is compared: the file with the sections overriding it.
             converted = convert(question.files[0]).to_dict()["job"]
             question.text, question.files = json.dumps(_over(converted, json.loads(question.text))), []
         question.files += ["-"] * bool(question.text) + names
@@ -321,9 +321,9 @@ def compare(job: Job = None, *layouts: Union[str, Mapping[str, Any], Result], **
 
 
 def timeline(job: Job = None, *files: Any, **keys: Unpack[TimelineKeys]) -> Timeline:
-    """What every pipeline rank does when: flopcast.timeline/1 with its picture.
+    """Actions of every pipeline rank over time: flopcast.timeline/1 with its picture.
 
-    Without a job it draws schedules: timeline(pp=4, microbatches=8, schedule="gpipe,1f1b").
+    Without a job, it draws schedules: timeline(pp=4, microbatches=8, schedule="gpipe,1f1b").
     """
     question = _Question(job, files, keys)
     text, notes = question.ask("timeline")
@@ -341,21 +341,21 @@ def validate(**flags: Unpack[ValidateKeys]) -> Record:
 
 
 def convert(file: Any, *arguments: str, env: Optional[Mapping[str, str]] = None, **keys: Any) -> Record:
-    """The job that a file of another program means, and what became of every key of it."""
+    """Converts a file of another program to a job, and reports how each of its keys was used."""
     variables = [("env", f"{name}={value}") for name, value in (env or {}).items()]
     text, notes = _Question(None, [file], keys).ask("convert", variables, arguments)
     return Record(text=text, notes=notes)
 
 
 def explain(term: str, job: Job = None, **keys: Unpack[ExplainKeys]) -> str:
-    """A term of the results, its formula and its source; with a job also its numbers."""
+    """Explains a term of the results with formula and source; with a job, also with its numbers."""
     question = _Question(job, [], keys)
     question.files.insert(0, term)
     return question.ask("explain", form="table")[0]
 
 
 def network_flows(case: Union[Mapping[str, Any], str, "os.PathLike[str]"]) -> Record:
-    """Finish times of flows on shared links, seconds: sim/files/flow_case.hpp tells what a case holds."""
+    """Finish times in seconds of flows on shared links; sim/files/flow_case.hpp describes the contents of a case."""
     is_case = isinstance(case, Mapping)
     text = json.dumps(_plain(case)) if is_case else ""
     file = "-" if is_case else os.fspath(case)  # type: ignore[arg-type]
@@ -364,10 +364,10 @@ def network_flows(case: Union[Mapping[str, Any], str, "os.PathLike[str]"]) -> Re
 
 
 def command(*arguments: str, input: str = "") -> str:
-    """What `flopcast ARGUMENTS…` prints, without starting a program; "-" as a file reads `input`.
+    """Returns the output of `flopcast ARGUMENTS…`, without starting a program; "-" as a file reads `input`.
 
     Raises:
-        FlopcastError: where the program would exit with another code than 0.
+        FlopcastError: if the program would exit with a code other than 0.
     """
     return _printed(*_core.answer_command(list(arguments), input))[0]
 
@@ -384,7 +384,7 @@ def _column(name: str, values: Any) -> Any:
         try:
             values = [_RECOMPUTE.index(value) if isinstance(value, str) else int(value) for value in values]
         except ValueError:
-            text = f"recompute: one of {', '.join(map(str, values))} is unknown"
+            text = f"recompute: unknown value among {', '.join(map(str, values))}"
             raise ConfigError(text, "recompute", text, "", f"valid: {', '.join(_RECOMPUTE)}") from None
     if isinstance(values, (bool, int)):
         values = [int(values)]
@@ -404,18 +404,18 @@ def prices(
     """Step time and memory of many layouts of one job in one call.
 
     Args:
-        job: model, cluster, training and layout.global_batch_size; what else its layout says holds for every row.
-        columns: by key a value a layout (a list or anything with a buffer of whole numbers, such as numpy's arrays), or
-            one for all: nodes, tp, pp, cp, ep, vpp, micro_batch_size, global_batch_size, zero, sequence_parallel,
-            recompute ("none", "selective", "full" or 0, 1, 2), schedule (names, or whole numbers into "schedules").
-            What `layouts` returns, or a slice of it. Without columns the job's own layout is the only row.
-        simulated: True: the step that `simulate` forecasts; False: what no order of the schedule's actions undercuts, the
-            planner's bound, which is made several times as fast.
-        threads: 0: one for each core.
+        job: model, cluster, training and layout.global_batch_size; other keys of its layout apply to every row.
+        columns: by key, one value per layout (a list or anything with a buffer of whole numbers, such as numpy's arrays),
+            or one for all: nodes, tp, pp, cp, ep, vpp, micro_batch_size, global_batch_size, zero, sequence_parallel,
+            recompute ("none", "selective", "full" or 0, 1, 2), schedule (names, or indices into "schedules").
+            The result of `layouts`, or a slice of it, is valid. Without columns, the job's layout is the only row.
+        simulated: True: the step time as forecast by `simulate`; False: a lower bound for every order of the schedule's
+            actions, which the planner uses and which is several times as fast to compute.
+        threads: number of threads; 0: one per core.
 
     Returns:
-        A table with time_s (seconds; not a number where a layout breaks a rule), memory_gib (of the fullest rank, as
-        nvidia-smi shows it), fits (0 or 1), reason (a number into Table.reasons).
+        A table with time_s (seconds; NaN if a layout breaks a rule), memory_gib (of the fullest rank, as shown by
+        nvidia-smi), fits (0 or 1), reason (an index into Table.reasons).
     """
     columns = dict(columns or {})
     schedules: List[str] = [_text(name) for name in columns.pop("schedules", [])]
@@ -435,7 +435,7 @@ def prices(
 
 
 class Layouts(Table):
-    """Layouts as columns of whole numbers; `schedules` are the names that the column schedule counts."""
+    """Layouts as columns of whole numbers; the column schedule has indices into `schedules`."""
 
     def __init__(self, columns: Mapping[str, Any], schedules: List[str]) -> None:
         super().__init__(columns)
@@ -453,14 +453,14 @@ class Layouts(Table):
 
 
 def layouts(job: Job = None, **keys: Unpack[JobKeys]) -> Layouts:
-    """Every layout that the planner enumerates for the job; what its layout section fixes stays."""
+    """Every layout that the planner enumerates for the job, with the keys fixed by its layout section."""
     question = _Question(job, [], keys)
     columns, schedules = question.call(_core.layouts, *question.of_job())
     return Layouts(columns, schedules)
 
 
 class Pricer:
-    """Prices of single layouts of a job that is read once: pricer(tp=8, pp=4).time_s. Not for two threads at once."""
+    """Prices single layouts of a job that is read once: pricer(tp=8, pp=4).time_s. Not thread-safe."""
 
     def __init__(self, job: Job = None, *, simulated: bool = True, **keys: Any) -> None:
         question = _Question(job, [], keys)
@@ -468,7 +468,7 @@ class Pricer:
         self._simulated = simulated
 
     def __call__(self, *, schedule: str = "", recompute: Union[str, int] = -1, **layout: int) -> _core.Price:
-        """Keys as the columns of `prices`. Raises ConfigError with the rule that a layout breaks."""
+        """Keys are the columns of `prices`. Raises ConfigError with the rule that the layout breaks."""
         if isinstance(recompute, str):
             recompute = int(_column("recompute", recompute)[0])
         if recompute >= 0:
@@ -480,7 +480,7 @@ class Pricer:
 
 
 class Verdict(Record):
-    """Whether a schedule can be executed: valid, and where not, reason, rank, step, cell."""
+    """Result of a check whether a schedule can be executed: valid, and if not, reason, rank, step, cell."""
 
     def __bool__(self) -> bool:
         return bool(self["valid"])
@@ -496,7 +496,7 @@ class Schedule:
 
     @property
     def csv(self) -> str:
-        """One line a rank, as torch.distributed.pipelining loads and dumps it."""
+        """One line per rank, in the format that torch.distributed.pipelining loads and dumps."""
         return "".join(",".join(row) + "\n" for row in self.rows)
 
     def check(self, in_order_transfers: bool = False) -> Verdict:
@@ -510,11 +510,11 @@ class Schedule:
         return Verdict(text=text, notes=notes)
 
     def simulate(self, forward: Any = 1, backward: Any = None, **times: Any) -> Record:
-        """Times the schedule, in any unit: makespan, bubble_fraction, ranks.
+        """Simulates the schedule with times in any unit: makespan, bubble_fraction, ranks.
 
         Args:
-            forward, backward: one number, or one a stage; backward_input and backward_weight for a split one; fused, p2p,
-                p2p_link (["0:1:4:2"]) as `flopcast schedule simulate` has them.
+            forward, backward: one number, or one per stage; backward_input and backward_weight for a split backward pass;
+                fused, p2p, p2p_link (["0:1:4:2"]) as for `flopcast schedule simulate`.
         """
         if backward is None and "backward_input" not in times:
             backward = 2
@@ -542,15 +542,15 @@ def schedule(
     chains: str = "",
     **numbers: Any,
 ) -> Schedule:
-    """A schedule of the catalogue, schedule("zbv", pp=4, microbatches=8), or one's own from lists of cells.
+    """A schedule of the catalogue, schedule("zbv", pp=4, microbatches=8), or a user-defined one from lists of cells.
 
     Args:
         name: a name such as "interleaved:2", the path of a .csv, or cells by rank: [["0F0", "0B0"], …].
-        chains: "0-3,4-7", the stage ranges of a bidirectional schedule of one's own.
-        numbers: group, accumulation, memory_limit, slices, … as the schedule reads them.
+        chains: "0-3,4-7", the stage ranges of a user-defined bidirectional schedule.
+        numbers: group, accumulation, memory_limit, slices, … if the schedule uses them.
 
     Raises:
-        ConfigError: an unknown name, or numbers that the schedule cannot have.
+        ConfigError: an unknown name, or numbers that the schedule does not support.
     """
     if not isinstance(name, str):
         return Schedule(name, chains=chains)
@@ -563,23 +563,23 @@ def schedule(
 
 
 def compare_schedules(names: Sequence[str], pp: int, microbatches: int, **flags: Any) -> Record:
-    """Schedules side by side in figures: flopcast.schedule-comparison/1."""
+    """Compares figures of schedules side by side: flopcast.schedule-comparison/1."""
     keys = _keys({"schedule": ",".join(names), "pp": pp, "microbatches": microbatches, **flags})
     text, notes = _answered("schedule compare", "", [], keys)
     data = json.loads(text)
     return Record(data if isinstance(data, dict) else {"schedules": data}, text=text, notes=notes)
 
 
-# --- what has a name ---
+# --- names of the catalogue ---
 
 
 class Catalog:
-    """What jobs may name: models, devices, clusters, schedules, stacks and profiles, every figure with its source."""
+    """Names that jobs may use: models, devices, clusters, schedules, stacks and profiles, every figure with its source."""
 
     KINDS = ("models", "devices", "clusters", "schedules", "stacks", "profiles")
 
     def table(self, kind: str) -> Table:
-        """What `flopcast catalog KIND` lists."""
+        """The list printed by `flopcast catalog KIND`."""
         return Table.of_rows(json.loads(_answered("catalog", "", [kind], [])[0]))
 
     def entry(self, kind: str, name: str) -> Table:
@@ -588,7 +588,7 @@ class Catalog:
 
     def __getattr__(self, kind: str) -> List[str]:
         if kind not in self.KINDS:
-            raise AttributeError(f"{kind} is none of {', '.join(self.KINDS)}")
+            raise AttributeError(f"{kind} is not one of {', '.join(self.KINDS)}")
         return list(self.table(kind)["name"])
 
     def __dir__(self) -> List[str]:

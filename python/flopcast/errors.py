@@ -1,4 +1,4 @@
-"""What flopcast complains about, as exceptions."""
+"""flopcast's errors as exceptions."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ __all__ = ["FlopcastError", "ConfigError", "NegativeAnswer", "EnvironmentFailure
 
 
 class FlopcastError(Exception):
-    """Any complaint of flopcast.
+    """Base class of all errors of flopcast.
 
     Attributes:
-        field: dotted path of the job, or the flag that is wrong ("layout.tp", "--objective"); "" where it is neither.
-        problem: one sentence that holds the offending value.
-        where: "job.json:/layout/tp", "tp"; "" where there is no place to point at.
-        help: the valid choices or the nearest valid values; "" where nothing helps.
-        value: what the job says at `field`, None where it says nothing.
-        answer: what was printed before the answer turned out to be no, else None.
+        field: dotted path of the job key, or the flag, that is wrong ("layout.tp", "--objective"); "" if neither.
+        problem: one sentence with the offending value.
+        where: "job.json:/layout/tp", "tp"; "" if there is no place.
+        help: the valid choices or the nearest valid values; "" if none.
+        value: the job's value of `field`, None if it has none.
+        answer: the text printed before a negative answer, otherwise None.
     """
 
     def __init__(self, text: str, field: str = "", problem: str = "", where: str = "", help: str = "") -> None:
@@ -30,7 +30,7 @@ class FlopcastError(Exception):
 
     @property
     def file(self) -> Optional[str]:
-        """The file that `where` points into; None for a job that is no file."""
+        """The file that `where` refers to; None for a job that is not a file."""
         name, colon, _ = self.where.partition(":")
         return name if colon and name != "-" else None
 
@@ -39,11 +39,11 @@ class FlopcastError(Exception):
 
 
 class ConfigError(FlopcastError, ValueError):
-    """The input is wrong: exit code 2 of the program."""
+    """The input is invalid: exit code 2 of the program."""
 
 
 class NegativeAnswer(FlopcastError):
-    """A valid question whose answer is no, such as a plan that finds nothing: exit code 3."""
+    """A valid question with a negative answer, such as a plan that finds nothing: exit code 3."""
 
 
 class EnvironmentFailure(FlopcastError, OSError):

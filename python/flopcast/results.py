@@ -1,4 +1,4 @@
-"""Answers as objects: attributes for what JSON keys name, columns for numpy and pandas, pictures for notebooks."""
+"""Answers as objects: attributes named like JSON keys, columns for numpy and pandas, pictures for notebooks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _plain(value: Any) -> Any:
 class Record(Mapping[str, Any]):
     """A JSON object of an answer: `record.iteration.time_s` or `record["iteration"]["time_s"]`.
 
-    Units are the endings of keys: `_s` seconds, `_gib` GiB (2^30 bytes), shares between 0 and 1.
+    Suffixes of keys give units: `_s` seconds, `_gib` GiB (2^30 bytes); fractions are between 0 and 1.
     """
 
     def __init__(self, data: Optional[Dict[str, Any]] = None, text: str = "", notes: str = "") -> None:
@@ -47,13 +47,13 @@ class Record(Mapping[str, Any]):
 
     @property
     def json(self) -> str:
-        """The answer as text, byte for byte what the program prints with --format json (less the last newline)."""
+        """The answer as text, identical to the program's output with --format json (without the last newline)."""
         if not self._text:
             self._text = json.dumps(self._data, indent=2)
         return self._text
 
     def to_dict(self) -> Dict[str, Any]:
-        """A copy made of plain dicts, lists, numbers and strings."""
+        """A copy that consists of plain dicts, lists, numbers and strings."""
         loaded: Dict[str, Any] = json.loads(json.dumps(self._loaded()))
         return loaded
 
@@ -66,7 +66,7 @@ class Record(Mapping[str, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"{name} is none of {', '.join(self._loaded())}") from None
+            raise AttributeError(f"{name} is not one of {', '.join(self._loaded())}") from None
 
     def __dir__(self) -> List[str]:
         return [*super().__dir__(), *self._loaded()]
@@ -110,7 +110,7 @@ def _html_table(names: Sequence[str], rows: Sequence[Sequence[Any]], caption: st
 class Table(Mapping[str, Any]):
     """Columns of equal length by name.
 
-    A column of numbers has a buffer, so `numpy.asarray(table["time_s"])` copies nothing; a column of words is a list.
+    A column of numbers has a buffer, so `numpy.asarray(table["time_s"])` copies nothing; a column of text is a list.
     """
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
@@ -118,7 +118,7 @@ class Table(Mapping[str, Any]):
 
     @classmethod
     def of_rows(cls, rows: Sequence[Mapping[str, Any]]) -> "Table":
-        """From records with the same keys: numbers become float64 columns (a missing one not a number)."""
+        """Builds a table from records with the same keys: numbers become float64 columns (NaN if missing)."""
         names = list(dict.fromkeys(name for row in rows for name in row))
         columns: Dict[str, Any] = {}
         for name in names:
@@ -136,7 +136,7 @@ class Table(Mapping[str, Any]):
         return iter(self._columns)
 
     def __len__(self) -> int:
-        """The number of columns, as a mapping's; `rows` is the other one."""
+        """The number of columns, as for a mapping; `rows` is the number of rows."""
         return len(self._columns)
 
     @property
@@ -150,7 +150,7 @@ class Table(Mapping[str, Any]):
         return {name: list(column) for name, column in self._columns.items()}
 
     def to_numpy(self) -> Dict[str, Any]:
-        """numpy arrays by column; those of numbers share the table's memory."""
+        """numpy arrays by column; arrays of numbers share the table's memory."""
         import numpy
 
         return {name: numpy.asarray(column) for name, column in self._columns.items()}
@@ -171,7 +171,7 @@ class Table(Mapping[str, Any]):
 
 
 class Picture:
-    """An SVG that notebooks show."""
+    """An SVG that notebooks display."""
 
     def __init__(self, svg: str) -> None:
         self.svg = svg
@@ -185,7 +185,7 @@ class Picture:
 
 
 class Timeline(Record):
-    """What every pipeline rank does when: flopcast.timeline/1, and its picture."""
+    """Actions of every pipeline rank over time: flopcast.timeline/1, and its picture."""
 
     def __init__(
         self,
@@ -199,14 +199,14 @@ class Timeline(Record):
 
     def svg(self) -> str:
         if self._draw is None:
-            raise ValueError("this timeline was read back and has no picture: ask for it again")
+            raise ValueError("this timeline was restored without its picture: compute it again")
         return self._draw()
 
     def _repr_svg_(self) -> str:
         return self.svg()
 
     def spans(self) -> Table:
-        """A row a span: timeline (its number), rank, kind, action, stream, start, end (in the timeline's unit)."""
+        """One row per span: timeline (its number), rank, kind, action, stream, start, end (in the timeline's unit)."""
         rows: List[Dict[str, Any]] = []
         for number, timeline in enumerate(self._loaded()["timelines"]):
             for rank, spans in enumerate(timeline["ranks"]):
@@ -216,7 +216,7 @@ class Timeline(Record):
 
 
 class Result(Record):
-    """One training step, forecast: flopcast.result/1, with its memory, timeline and reports."""
+    """Forecast of one training step: flopcast.result/1, with its memory, timeline and reports."""
 
     def __init__(
         self,
@@ -244,17 +244,17 @@ class Result(Record):
 
     @property
     def time_s(self) -> float:
-        """Of one step, seconds."""
+        """Step time in seconds."""
         return self._step.time_s if self._made is not None else float(self._loaded()["iteration"]["time_s"])
 
     @property
     def mfu(self) -> float:
-        """Model FLOPs (attention in full) over the devices' peak, 0 to 1."""
+        """Model FLOP/s (attention in full) over the devices' peak, 0 to 1."""
         return self._step.mfu if self._made is not None else float(self._loaded()["iteration"]["mfu"])
 
     @property
     def fits(self) -> bool:
-        """Whether the fullest rank fits its device."""
+        """True if the fullest rank fits its device."""
         return self._step.fits if self._made is not None else bool(self._loaded()["memory"]["fits"])
 
     @property
@@ -270,12 +270,12 @@ class Result(Record):
         return Timeline(text=self._step.timeline_json(), draw=self._step.timeline_svg)
 
     def chrome_trace(self) -> str:
-        """For ui.perfetto.dev and chrome://tracing."""
+        """The timeline as a trace for ui.perfetto.dev and chrome://tracing."""
         return self._step.chrome_trace()
 
     def chakra(self, folder: str, ranks: Optional[Sequence[int]] = None) -> None:
-        """Writes what simulators of packets read: step.RANK.et for every device (MLCommons Chakra, protobuf), and for
-        ASTRA-sim groups.json and network.yml. `ranks`: of some devices alone."""
+        """Writes input for packet simulators: step.RANK.et for every device (MLCommons Chakra, protobuf), and groups.json
+        and network.yml for ASTRA-sim. `ranks`: only these devices."""
         step = self._step
         os.makedirs(folder, exist_ok=True)
         for rank in range(step.devices) if ranks is None else ranks:
@@ -286,7 +286,7 @@ class Result(Record):
                 file.write(text)
 
     def report(self) -> str:
-        """The report, one HTML file that loads nothing."""
+        """The report as one self-contained HTML file."""
         return self._step.html()
 
     def tables(self, format: str = "table") -> str:
@@ -301,7 +301,7 @@ class Result(Record):
         iteration, memory = data["iteration"], data["memory"]
         rows: List[List[Any]] = [
             ["step", iteration["time_s"], "s"],
-            ["tokens a second a GPU", iteration["tokens_per_s_per_gpu"], ""],
+            ["tokens per second per GPU", iteration["tokens_per_s_per_gpu"], ""],
             ["MFU", 100.0 * iteration["mfu"], "%"],
             ["bubble", 100.0 * data["bubble"]["fraction"], "%"],
             ["memory of the fullest rank", memory["peak_gib"], f"of {memory['capacity_gib']:.4g} GiB"],
@@ -334,7 +334,7 @@ class Plan(Record):
     """Layouts, ranked: flopcast.plan/1."""
 
     def table(self) -> Table:
-        """A row a ranked layout: its keys, then time_s, mfu, peak_gib, fits, bubble."""
+        """One row per ranked layout: its keys, then time_s, mfu, peak_gib, fits, bubble."""
         rows = []
         for entry in self._loaded()["ranked"]:
             rows.append({**entry["layout"], **_figures(entry["result"])})
@@ -348,7 +348,7 @@ class Sweep(Record):
     """A forecast for every combination of values: flopcast.sweep/1."""
 
     def table(self) -> Table:
-        """A row a combination: the varied keys, then figures, not a number where it makes no job, and why."""
+        """One row per combination: the varied keys, then figures; for an invalid combination NaN, and the error."""
         data = self._loaded()
         rows = []
         for row in data["rows"]:
@@ -364,7 +364,7 @@ class Sweep(Record):
 
 
 class Comparison(Record):
-    """Layouts side by side, the difference term by term: flopcast.comparison/1."""
+    """Layouts side by side, with the difference term by term: flopcast.comparison/1."""
 
     def table(self) -> Table:
         return Table.of_rows(self._loaded()["terms"])
