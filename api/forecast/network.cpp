@@ -165,7 +165,7 @@ QuestionInfo network_flows_question() {
       "flopcast network flows CASE.json [options]",
       "Computes when flows that share links end. Rates are max-min fair at every moment: no flow could be faster "
       "without "
-      "slowing down one that is no faster. CASE.json has \"links\" [{\"name\", \"bandwidth\"}] in bytes per second and "
+      "slowing down a flow of at most its rate. CASE.json has \"links\" [{\"name\", \"bandwidth\"}] in bytes per second and "
       "\"flows\" [{\"src\", \"dst\", \"bytes\", \"start\", \"links\", \"rate\", \"after\", \"weights\"}].",
       {"flopcast network flows incast.json", "flopcast network flows incast.json --format json"},
       make_question<NetworkFlows>};

@@ -55,7 +55,7 @@ const Json* value_at(const Json& root, std::string_view path) {
   return value;
 }
 
-// Value that files and flags give for a key; null if none. An object that stands for a named entry is read at its name.
+// Value that files and flags give for a key; null if none. For a named entry given as an object, its name.
 const nlohmann::json* given_at(const nlohmann::json& root, const JobKey& key) {
   const nlohmann::json* value = value_at(root, key.field);
   const bool named = key.entry->names_object && value != nullptr && value->is_object();

@@ -122,7 +122,7 @@ Table versions_table(const Program& program, const UpdateRule& rule, const std::
   Table table;
   // A flush waits for all replicas; otherwise each counts its own microbatches.
   const bool by_replica = !program.replicas_of_stage.empty() && rule.policy != WeightPolicy::kFlushed;
-  table.title = fmt::format("{}: {} weights, one update every {} microbatch{}{}{}", program.schedule,
+  table.title = fmt::format("{}: {} weights, updated every {} microbatch{}{}{}", program.schedule,
                             name_of(rule.policy), rule.accumulation, rule.accumulation == 1 ? "" : "es",
                             by_replica ? " of each replica" : "", program.chains.size() > 1 ? " of each copy" : "");
   table.columns = {number_column("stage"),

@@ -259,7 +259,7 @@ test('what would stop the page is refused at once', async () => {
   const job = {mode: 'job', sides: [{nodes: 64, tp: 8, pp: 64, vpp: 12, gbs: 2048, model: 'megatron-1t'}]};
   for (const state of [large, huge, job]) {
     const other = await opened({fragment: await fragmentOf(page, state)});
-    assert.match(await trouble(other), /actions are more than the 100000 that the page draws/);
+    assert.match(await trouble(other), /actions are more than the 100000 that the page can draw/);
     assert.ok(await other.evaluate(() => window.flopcast.askedMs) < 1000);
     await other.close();
   }

@@ -129,7 +129,7 @@ TEST_F(Calibrate, NoFileIsWrittenOverAnother) {
     clash.insert(clash.begin(), "calibrate");
     const CommandResult result = run_flopcast(clash);
     EXPECT_EQ(result.exit_code, 2) << clash[2];
-    EXPECT_NE(result.standard_error.find("give each a file of its own"), std::string::npos) << result.standard_error;
+    EXPECT_NE(result.standard_error.find("use a different file for each"), std::string::npos) << result.standard_error;
   }
   EXPECT_EQ(read_text(path("m.json")), measured);
   EXPECT_EQ(read_text(path("p.json")), profile);
@@ -214,10 +214,10 @@ TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
     return result.standard_error;
   };
   EXPECT_NE(complaint({"calibrate"}).find("--cpu; --cuda; --nccl-tests"), std::string::npos);
-  EXPECT_NE(complaint({"calibrate", "--cuda", "--cpu"}).find("given beside --cpu"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--cuda", "--cpu"}).find("cannot be combined with --cpu"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--cpu", "--seconds", "5"}).find("valid with: --cuda"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--cuda", "--seconds", "soon"}).find("number of seconds"), std::string::npos);
-  EXPECT_NE(complaint({"calibrate", "--cpu", "--from", "x"}).find("given beside --cpu"), std::string::npos);
+  EXPECT_NE(complaint({"calibrate", "--cpu", "--from", "x"}).find("cannot be combined with --cpu"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--report", "x", "--quick"}).find("valid with: --cpu"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--report", path("missing")}).find("no such file"), std::string::npos);
   EXPECT_NE(complaint({"calibrate", "--nccl-tests", file("l", kLog), "--collective", "all_reduc"}).find("all_reduce"),
@@ -283,12 +283,12 @@ TEST_F(Calibrate, TheReportHoldsAGpuAgainstItsDatasheet) {
   const CommandResult slice = run_flopcast(
       {"calibrate", "--from", file("mig.json", other.dump()), "--device", "h200", "-o", path("mig-p.json")});
   EXPECT_EQ(slice.exit_code, 2);
-  EXPECT_NE(slice.standard_error.find("is a part of a GPU"), std::string::npos) << slice.standard_error;
+  EXPECT_NE(slice.standard_error.find("is a partition of a GPU"), std::string::npos) << slice.standard_error;
   EXPECT_FALSE(std::filesystem::exists(path("mig-p.json")));
   other["device"] = "NVIDIA H200";
   other["multiprocessors"] = 114;
   const CommandResult fewer = run_flopcast({"calibrate", "--from", file("114.json", other.dump())});
-  EXPECT_NE(fewer.standard_error.find("the GPU has 114 multiprocessors, and h200 has 132"), std::string::npos)
+  EXPECT_NE(fewer.standard_error.find("the GPU has 114 multiprocessors, but h200 has 132"), std::string::npos)
       << fewer.standard_error;
   EXPECT_EQ(made.standard_error.find("multiprocessors"), std::string::npos) << made.standard_error;
   const CommandResult report = run_flopcast({"calibrate", "--report", profile, "--svg", path("h200.svg")});

@@ -68,10 +68,10 @@ TEST(Commands, StepTimesThatVaryAreADistribution) {
   refused({"--jitter", "much"}, "no share from 0 to 100 %");
   refused({"--jitter", "101%"}, "no share from 0 to 100 %");
   refused({"--straggler", "3"}, "has no factor");
-  refused({"--straggler", "3:0.9"}, "no factor of 1 or more");
+  refused({"--straggler", "3:0.9"}, "needs a factor from 1 to 1000");
   refused({"--straggler", "64:2"}, "devices are 0 to 63");
   refused({"--samples", "10"}, "nothing to draw");
-  refused({"--jitter", "3%", "--samples", "0"}, "0 is not from 1 to");
+  refused({"--jitter", "3%", "--samples", "0"}, "0 is not between 1 and");
   refused({"--jitter", "3%", "--seed", "-1"}, "no whole number");
   refused({"--jitter", "3%", "--schedule", "pipedream", "--vpp", "1"}, "require a schedule that flushes");
 }
@@ -91,8 +91,8 @@ TEST(Commands, SequencesOfSeveralLengthsAreRead) {
   const Json mixed = Json::parse(simulated("2048, 512*4\n1024 1024", "flash").standard_output).at("packing");
   EXPECT_EQ(mixed.at("sequences"), 22 + 21 * 4 + 21 * 2);
   EXPECT_LT(mixed.at("time_s"), result.at("iteration").at("time_s"));
-  for (const auto& [lengths, words] : {std::pair{"512 x", "\"x\" is no length"},
-                                       {"512*0", "is no length"},
+  for (const auto& [lengths, words] : {std::pair{"512 x", "\"x\" is not a length"},
+                                       {"512*0", "is not a length"},
                                        {"2049", "2049 tokens does not fit"},
                                        {" \n", "there are no sequences"}}) {
     const CommandResult refused = simulated(lengths, "flash");

@@ -405,9 +405,9 @@ TEST(Sweep, DrawsTwoKeysAndRefusesTheRest) {
     EXPECT_NE(result.standard_error.find(words), std::string::npos) << result.standard_error;
   };
   refused({}, "--vary");
-  refused({"--vary", "pp"}, "names no values");
+  refused({"--vary", "pp"}, "has no values");
   refused({"--vary", "pq=1"}, "unknown key");
-  refused({"--vary", "pp=1", "--vary", "layout.pp=2"}, "varies twice");
+  refused({"--vary", "pp=1", "--vary", "layout.pp=2"}, "is varied twice");
   refused({"--vary", "pp=8", "--svg", "x.svg"}, "two keys");
   refused({"--vary", "pp=8", "--metric", "step_s"}, "--svg");
   refused({"--vary", "pp=4,8", "--vary", "mbs=1,2", "--svg", "x.svg", "--metric", "foo"}, "unknown value");

@@ -61,7 +61,7 @@ TEST_F(FitCommand, RunsThatContradictAreTold) {
   EXPECT_EQ(again.standard_error.find("one job"), std::string::npos) << again.standard_error;
   const CommandResult same = fitted({run_row("a", 1, 1, 14.9), run_row("a", 2, 2, 7.5)});
   EXPECT_EQ(same.exit_code, 2);
-  EXPECT_NE(same.standard_error.find("\"a\" is the id of two runs"), std::string::npos) << same.standard_error;
+  EXPECT_NE(same.standard_error.find("two runs have the id \"a\""), std::string::npos) << same.standard_error;
 }
 
 TEST_F(FitCommand, AProfileOfOnesOwnForecastsTheRuns) {
@@ -125,7 +125,7 @@ TEST_F(FitCommand, RefusesWhatIsNoRun) {
   EXPECT_NE(complaint(R"([{"id": "a", "measured": {"iteration_s": 1}}])").find("job"), std::string::npos);
   Json row = run_row("a", 2, 1, 1.0);
   row["measured"] = Json::object();
-  EXPECT_NE(complaint(row.dump()).find("tells no step time"), std::string::npos);
+  EXPECT_NE(complaint(row.dump()).find("has no step time"), std::string::npos);
   row = run_row("a", 3, 1, 1.0);
   EXPECT_NE(complaint(row.dump()).find("runs.json#a"), std::string::npos);
   row = run_row("a", 2, 1, -1.0);

@@ -59,7 +59,7 @@ TEST(PartitionCommand, SaysNoWithThree) {
   const CommandResult result =
       run_flopcast({"partition", "--graph", graph(), "--workers", "2", "--bandwidth", "1GB/s", "--memory", "1MB"});
   EXPECT_EQ(result.exit_code, 3);
-  EXPECT_NE(result.standard_error.find("no plan fits 1MB"), std::string::npos) << result.standard_error;
+  EXPECT_NE(result.standard_error.find("no plan fits into 1MB"), std::string::npos) << result.standard_error;
   EXPECT_EQ(run_flopcast({"partition", "--graph", graph(), "--workers", "100", "--bandwidth", "1GB/s", "--straight"})
                 .exit_code,
             3);
@@ -75,7 +75,7 @@ TEST(PartitionCommand, RefusesWithAReason) {
       {{"--costs", "1,2"}, "--stages"},
       {{"--costs", "1,2", "--stages", "3"}, "valid: 1 to 2"},
       {{"--costs", "1,x", "--stages", "1"}, "\"x\""},
-      {{"--costs", "1,2", "--stages", "1", "--workers", "2"}, "belongs to --graph"},
+      {{"--costs", "1,2", "--stages", "1", "--workers", "2"}, "applies only to --graph"},
       {{"--costs", "1,2", "--stages", "1", "--graph", "g.txt"}, "more than one"},
       {{"--graph", graph(), "--bandwidth", "1GB/s"}, "--workers"},
       {{"--graph", graph(), "--workers", "4x2", "--bandwidth", "1GB/s"}, "2 levels"},

@@ -419,13 +419,13 @@ TEST(Plan, RefusesWhatMakesNoSense) {
   refused({"--budget", "much", "--tokens", "1B", "--price", "2"}, "--budget");
   refused({"--budget", "100/h", "--tokens", "1B", "--price", "2"}, "--budget");
   refused({"--mtbf", "500h"}, "--tokens");
-  refused({"--schedule", "1f1b", "--schedules", "zbv"}, "contradicts --schedule 1f1b");
+  refused({"--schedule", "1f1b", "--schedules", "zbv"}, "conflicts with --schedule 1f1b");
   refused({"--show-config"}, "simulate JOB --show-config");
   refused({"--max-gpus", "4"}, "less than a node");
   refused({"--max-gpus", "2147483647"}, "at most 16384 nodes");
   refused({"--top", "0"}, "out of range");
   refused({"--threads", "0"}, "out of range");
-  refused({"--min-gpus", "--objective", "time"}, "contradicts");
+  refused({"--min-gpus", "--objective", "time"}, "conflicts with");
   refused({"--schedule", "file:x.csv"}, "one layout");
   EXPECT_EQ(run_flopcast({"plan", "--model", "gpt3-1.3b", "--cluster", "2xdgx-a100-80g"}).exit_code, 2);
 }
@@ -529,9 +529,9 @@ TEST(Plan, MethodsRefuseWhatTheyHaveNoUseFor) {
     EXPECT_EQ(result.exit_code, 2);
     return result.standard_error;
   };
-  EXPECT_NE(complaint({"--emit", "torchrun"}).find("leave out --emit"), std::string::npos);
+  EXPECT_NE(complaint({"--emit", "torchrun"}).find("omit --emit"), std::string::npos);
   EXPECT_NE(
-      complaint({"--svg", "a.svg", "--max-gpus", "4", "--min-gpus"}).find("leave out --svg, --max-gpus, --min-gpus"),
+      complaint({"--svg", "a.svg", "--max-gpus", "4", "--min-gpus"}).find("omit --svg, --max-gpus, --min-gpus"),
       std::string::npos);
 }
 

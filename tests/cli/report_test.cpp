@@ -245,8 +245,8 @@ TEST_F(Report, FiguresAreWrittenAsTheirEndingSays) {
   refused({"--svg", "-"}, "/dev/stdout");
   refused({"--svg", "a.svg", "--svg-width", "84"}, "84mm");
   refused({"--svg", "a.svg", "--svg-width", "1mm"}, "40mm to 500cm");
-  refused({"--svg-width", "84mm"}, "give --svg FILE");
-  refused({"--no-title"}, "give --svg FILE");
+  refused({"--svg-width", "84mm"}, "add --svg FILE");
+  refused({"--no-title"}, "add --svg FILE");
 }
 
 }  // namespace

@@ -88,13 +88,13 @@ TEST(ScheduleShow, AFileSaysItsPolicyOnTheCommandLine) {
   refused({"show", path, "--versions", "--policy", "stash"}, "did you mean stashed");
   refused({"show", path, "--versions", "--accumulation", "3"}, "give --policy");
   refused({"show", path, "--versions", "--policy", "newest", "--accumulation", "0"}, "at least 1");
-  refused({"show", path, "--policy", "newest"}, "give --versions too");
+  refused({"show", path, "--policy", "newest"}, "add --versions");
   refused({"show", path, "--versions", "--policy", "vertical-sync"}, "the same number of replicas");
-  refused({"show", path, "--replicas", "3,1"}, "says itself");
+  refused({"show", path, "--replicas", "3,1"}, "applies only to generated schedules");
   refused({"show", "--schedule", "pipedream-2bw", "--pp", "2", "-m", "4", "--versions", "--policy", "newest"},
           "not how pipedream-2bw updates");
   refused({"show", "--schedule", "pipedream", "--pp", "2", "-m", "4", "--replicas", "3,,1"}, "whole number a stage");
-  refused({"show", "--schedule", "gpipe", "--pp", "2", "-m", "4", "--replicas", "3,1"}, "means nothing to schedule");
+  refused({"show", "--schedule", "gpipe", "--pp", "2", "-m", "4", "--replicas", "3,1"}, "has no effect on schedule");
 }
 
 TEST(ScheduleSimulate, AddsTheSteadyStateOfAsynchronousSchedules) {
@@ -237,9 +237,9 @@ TEST(ScheduleFiles, KeepToTheShapeThatIsGiven) {
   refused({"timeline", "--schedule", small, "--pp", "4"}, "cannot be compared with 4 and 1");
   refused({"timeline", "--schedule", small, "-m", "2"}, "--pp 2 --microbatches 1");
   refused({"timeline", "--schedule", small, "--vpp", "2"}, "has 2 stages on 2 ranks");
-  refused({"timeline", "--schedule", "1f1b", "--pp", "2", "-m", "2", "--vpp", "2"}, "means nothing to any");
+  refused({"timeline", "--schedule", "1f1b", "--pp", "2", "-m", "2", "--vpp", "2"}, "has no effect on any");
   refused({"schedule", "compare", "--schedule", small + "," + replicated}, "cannot be compared");
-  refused({"schedule", "show", "--schedule", small, "--pp", "2"}, "says itself");
+  refused({"schedule", "show", "--schedule", small, "--pp", "2"}, "applies only to generated schedules");
   refused({"schedule", "compare", "--schedule", "1f1b", "--pp", "2", "-m", "2", "--chains", "0-0,1-1"}, "in a file");
   const CommandResult both = run_flopcast({"timeline", "--schedule", small + "," + replicated});
   EXPECT_EQ(both.exit_code, 0) << both.standard_error;
@@ -298,11 +298,11 @@ TEST(ScheduleShow, CountsUpdatesOfCopiesAndReplicas) {
     return text.substr(0, text.find('\n'));
   };
   const std::string path = file.substr(5);
-  EXPECT_EQ(title({path}), path + ": flushed weights, an update every 2 microbatches");
+  EXPECT_EQ(title({path}), path + ": flushed weights, updated every 2 microbatches");
   EXPECT_EQ(title({path, "--policy", "newest"}),
-            path + ": newest weights, an update every 1 microbatch of each replica");
+            path + ": newest weights, updated every 1 microbatch of each replica");
   EXPECT_EQ(title({"--schedule", "chimera", "--pp", "2", "-m", "4"}),
-            "chimera: flushed weights, an update every 2 microbatches of each copy");
+            "chimera: flushed weights, updated every 2 microbatches of each copy");
 }
 
 TEST(ScheduleCompare, RefusesWhatItCannotUse) {
@@ -317,19 +317,19 @@ TEST(ScheduleCompare, RefusesWhatItCannotUse) {
   refused({"--pp", "4", "-m", "0"}, "0 is out of range");
   refused({"--pp", "4", "-m", "4", "--schedule", "gpip"}, "did you mean gpipe");
   refused({"--pp", "4", "-m", "2", "--schedule", "gpipe,pipedream-2bw"}, "microbatches >= 4");
-  refused({"--pp", "4", "-m", "4", "--schedule", "gpipe,1f1b", "--vpp", "2"}, "means nothing to any");
-  refused({"--pp", "4", "-m", "4", "--schedule", "gpipe", "--group", "4"}, "means nothing to any");
+  refused({"--pp", "4", "-m", "4", "--schedule", "gpipe,1f1b", "--vpp", "2"}, "has no effect on any");
+  refused({"--pp", "4", "-m", "4", "--schedule", "gpipe", "--group", "4"}, "has no effect on any");
   refused({"--pp", "4", "-m", "4", "--at-memory", "0"}, "from 1 to");
   refused({"--pp", "4", "-m", "4", "--columns", "semantic"}, "did you mean semantics");
   refused({"--pp", "4", "-m", "4", "--schedule", "gpipe", "--forward", "1,2"}, "2 numbers for 4 stages of gpipe");
   refused({"--pp", "4", "-m", "4", "--schedule", "GPipe"}, "did you mean gpipe");
   refused({"--pp", "4", "-m", "4", "--schedule", "ZB-H1"}, "did you mean zb-h1");
-  refused({"--pp", "4", "-m", "4", "--schedule", "gpipe", "--replicas", "1,1,1,1"}, "means nothing to any");
+  refused({"--pp", "4", "-m", "4", "--schedule", "gpipe", "--replicas", "1,1,1,1"}, "has no effect on any");
   refused({"--pp", "4", "-m", "4", "--schedule", "gpipe,1f1b", "--fused", "2"}, "no forward and backward overlap");
   refused({"--pp", "4", "-m", "4", "--backward", "2", "--backward-input", "3"}, "is more than --backward");
   const CommandResult partition = run_flopcast({"partition", "--costs", "1,2,3", "--stages", "2", "--tp", "2"});
   EXPECT_EQ(partition.exit_code, 2);
-  EXPECT_NE(partition.standard_error.find("--tp: belongs to a job"), std::string::npos) << partition.standard_error;
+  EXPECT_NE(partition.standard_error.find("--tp: applies only to a job"), std::string::npos) << partition.standard_error;
 }
 
 Json simulated(const std::string& schedule, std::vector<std::string> more = {}) {
@@ -412,7 +412,7 @@ TEST(Timeline, TellsWhatFitsIntoAMemory) {
   EXPECT_NE(refusal({"4", "-m", "8", "--format", "json"}).find("schedule compare --at-memory"), std::string::npos);
   EXPECT_NE(refusal({"0", "-m", "8"}).find("--at-memory: 0 is out of range"), std::string::npos);
   EXPECT_NE(refusal({"4", "--model", "gpt3-175b", "--cluster", "8xdgx-a100-80g", "--gbs", "8"})
-                .find("--at-memory: is for schedules without a job"),
+                .find("--at-memory: applies only to schedules without a job"),
             std::string::npos);
 }
 

@@ -121,9 +121,9 @@ TEST(Validate, RefusesDocumentedRunsThatSayNothing) {
     EXPECT_NE(result.standard_error.find(words), std::string::npos) << result.standard_error;
     EXPECT_NE(result.standard_error.find("a.json"), std::string::npos) << result.standard_error;
   };
-  refused("{}", "", "names no figure");
-  refused(R"({"iteration.time": 3})", "", "is no number of a result");
-  refused(R"({"training.days": 3})", "", "is no number of a result");
+  refused("{}", "", "has no figure");
+  refused(R"({"iteration.time": 3})", "", "is not a number in results");
+  refused(R"({"training.days": 3})", "", "is not a number in results");
   refused(R"({"iteration.time_s": 0})", "", "no number above zero");
   refused(R"({"iteration.time_s": 3})", R"(, "asumed": "x")", "did you mean assumed");
 }
