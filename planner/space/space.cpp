@@ -252,7 +252,7 @@ class Enumeration {
  private:
   // Larger than any step in use; schedules of many more microbatches take seconds to generate.
   static constexpr int kMostMicrobatches = 16'384;
-  static constexpr const char* kUnevenDevices = "tp · cp · pp does not divide the number of devices";
+  static constexpr const char* kUnevenDevices = "tp cp pp do not divide the devices";
 
   static std::vector<int> chosen(const std::vector<int>& given, const std::vector<int>& all) {
     return given.empty() ? all : given;
@@ -296,7 +296,7 @@ class Enumeration {
       const bool other =
           !space_.dp.empty() && std::find(space_.dp.begin(), space_.dp.end(), group.dp) == space_.dp.end();
       if (other) {
-        reject("tp · cp · pp does not leave the requested dp");
+        reject("tp cp pp leave a different dp than requested");
       } else if (breaks_rule(kPp)) {
         continue;
       } else if (pp > job_.model.layers) {

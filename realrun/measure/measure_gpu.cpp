@@ -287,13 +287,13 @@ class Batch {
   int neighbours_ = 1;
 };
 
-// "gemm bf16 (dgrad) beside channel_copy": name shared by a group of samples, as in profiles.
+// "gemm bf16 (dgrad) overlapped with channel_copy": name shared by a group of samples, as in profiles.
 std::string group_of(const SampleKey& key) {
   std::string words(name_of(key.kind));
   if (!key.op.empty()) words += fmt::format(" ({})", key.op);
   if (!key.dtype.empty()) words += " " + key.dtype;
   if (key.ranks > 1) words += fmt::format(", {} ranks", key.ranks);
-  if (key.beside) words += fmt::format(" beside {}", name_of(*key.beside));
+  if (key.beside) words += fmt::format(" overlapped with {}", name_of(*key.beside));
   return words;
 }
 

@@ -34,7 +34,7 @@ constexpr double kRoomy =
 
 // True for assumptions that affect a forecast by more than the choice of a default.
 bool matters_most(const std::string& assumption) {
-  for (const char* word : {"overhead", "profile", "not modelled", "measured by nobody", "sequence length"}) {
+  for (const char* word : {"overhead", "profile", "not modelled", "sequence length"}) {
     if (assumption.find(word) != std::string::npos) return true;
   }
   return false;

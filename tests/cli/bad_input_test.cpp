@@ -219,7 +219,7 @@ TEST(BadInput, FiguresThatNothingHas) {
                    "flows": [{"src": 0, "dst": 1, "bytes": 1e300, "start": 0, "links": [0]}]})")},
                  {"flows[0]", "ends after"});
   expect_refused({"validate", "--documented", file("run.json", R"({"job": 5, "published": {"iteration.time_s": 1}})")},
-                 {"job", "is no object"});
+                 {"job", "is not an object"});
   expect_refused({"validate", "--constants", "--svg", file("x.svg", "")}, {"--constants", "a table alone"});
   expect_refused({"validate", "--published", file("rows.json", R"({"rows": [{"id": "a", "source": "b", "job": {},
                    "measured": {"iteration_s": 1e-320}}]})")},

@@ -375,7 +375,7 @@ TEST_F(Calibrate, APackedTraceTellsTimesAndFitsADevice) {
   const std::string packed = file("t.json.gz", gzip(trace()));
   const CommandResult shown = run_flopcast({"calibrate", "--trace", packed});
   ASSERT_EQ(shown.exit_code, 0) << shown.standard_error;
-  EXPECT_NE(shown.standard_output.find("9 of 9 kernels beside communication have an operator"), std::string::npos)
+  EXPECT_NE(shown.standard_output.find("9 of 9 kernels other than communication have an operator"), std::string::npos)
       << shown.standard_output;
   const CommandResult made = run_flopcast(
       {"calibrate", "--trace", packed, "--device", "a100-80g", "-o", path("p.json"), "--devices-per-node", "8"});

@@ -153,7 +153,7 @@ function memorySection(views, {memory}) {
       stackedBars(partsOf(memory), rows, gib => gibText(gib, 3), {limitName: rows.some(row => row.limit) ? "capacity" : undefined, compact: rows.length > 8}),
       !(view.result.memory.capacity_gib > 0) ? "" : element("p", {class: view.result.memory.fits ? "note" : "warning"}, view.result.memory.fits
         ? `Fits: the fullest rank needs ${gibText(shownGib(view.result.memory))} of ${gibText(view.result.memory.capacity_gib)}.`
-        : `Does not fit: the fullest rank needs ${gibText(shownGib(view.result.memory))} but has ${gibText(view.result.memory.capacity_gib)}.`));
+        : `Does not fit: the fullest rank needs ${gibText(shownGib(view.result.memory))} but its device has ${gibText(view.result.memory.capacity_gib)}.`));
   });
   return section("Memory at the peak", "memory", element("div", {class: "columns"}, ...blocks));
 }
