@@ -1,4 +1,4 @@
-// The engine of the page answers as the program does, figure by figure.
+// The page's engine gives the same answers as the program, figure by figure.
 import assert from 'node:assert/strict';
 import {createRequire} from 'node:module';
 import {readFileSync, writeFileSync} from 'node:fs';
@@ -8,11 +8,11 @@ import {test} from 'node:test';
 import {flopcastJson, mutated, project, scratch} from './support.mjs';
 
 const kWeb = process.env.FLOPCAST_WEB ?? join(project, 'build/wasm/web');
-const wasmBinary = readFileSync(join(kWeb, 'engine.wasm'));  // which Node.js would look for at a URL
+const wasmBinary = readFileSync(join(kWeb, 'engine.wasm'));  // without it, Node.js would look for it at a URL
 const engine = await createRequire(import.meta.url)(join(kWeb, 'engine.js'))({wasmBinary});
 const ask = question => JSON.parse(engine.ccall('flopcast_answer', 'string', ['string'], [JSON.stringify(question)]));
 
-// The same keys in the same order, texts equal, numbers equal to twelve digits; returns how many numbers there were.
+// Same keys in the same order, equal texts, numbers equal to twelve digits; returns the number of numbers.
 function assertSame(a, b, place) {
   if (typeof a === 'number' && typeof b === 'number') {
     assert.ok(Math.abs(a - b) <= 1e-12 * Math.max(Math.abs(a), Math.abs(b)), `${place}: ${a} and ${b}`);
@@ -113,7 +113,7 @@ test('a schedule without a job takes as long as the program says', () => {
     assertSame(told.bubble_fraction, shown.metrics.idle_fraction, place);
   };
   for (const schedule of ['gpipe', '1f1b', 'interleaved', 'zb-h2', 'zbv', 'dualpipe', 'terapipe', 'chimera', 'v-half', 'hanayo']) agree(schedule, numbers);
-  // Chunks that do not divide the ticks of a unit, and a single one.
+  // Numbers of chunks that do not divide the ticks of a unit, and a single chunk.
   const uneven = {...numbers, forward: 1, backward: 2, weight: 1, p2p: 0};
   for (const vpp of [1, 2, 3, 6, 7]) for (const schedule of ['interleaved', 'interleaved-zb', 'bfs', 'gis']) agree(schedule, uneven, vpp);
   agree('hanayo', uneven, 6);
@@ -134,7 +134,7 @@ test('mistakes come back with field, problem and help', () => {
   }
 });
 
-// Inputs that the program's own readers are tried with: an answer, or what is wrong with them, never an exception.
+// Inputs from the tests of the program's readers: an answer or an error, never an exception.
 test('mutated jobs, models, schedules and results are answered or refused', () => {
   const here = {cluster: {name: 'dgx-h100', nodes: 1}, layout: {global_batch_size: 8}};
   let answered = 0;

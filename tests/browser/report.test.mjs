@@ -1,4 +1,4 @@
-// The report as people use it: opened from a file, zoomed, searched, clicked.
+// The report from the user's view: opened from a file, zoomed, searched, clicked.
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
 import {createRequire} from 'node:module';
@@ -77,7 +77,7 @@ test('a job: cards, parts of an action, what it waited for, the critical path', 
   await page.locator('.details .link').first().click();
   assert.match(await page.locator('.details h3').innerText(), /8F20/, 'its input came from the stage before');
 
-  // Along the critical path, work, transfers and waiting make up the whole step.
+  // Work, transfers and waiting along the critical path sum to the whole step.
   const path = await page.evaluate(() => {
     const model = window.flopcast.timeline.models[0];
     const {rank, index} = model.critical;
@@ -89,7 +89,7 @@ test('a job: cards, parts of an action, what it waited for, the critical path', 
   const told = Object.values(result.critical_path.by_kind_s).reduce((sum, seconds) => sum + seconds, 0);
   assert.ok(Math.abs(path.work - told) < 1e-9);
 
-  // Memory over time has the points that the command line tells.
+  // Memory over time has the same points as the command line's output.
   const memory = flopcastJson('memory', kJob, '--over-time');
   const peaks = await page.evaluate(() => window.flopcast.timeline.models[0].memory.map(curve => [curve.count, curve.peak / 2 ** 30]));
   memory.over_time.forEach((points, rank) => {
@@ -117,7 +117,7 @@ test('a report says how sure it is, what was asked, days and cost', async () => 
   assert.match(await page.locator('[data-fact=row]').innerText(), /represents 8 GPUs/);
   assert.match(await page.locator('header').innerText(), /± \d+ %.*years.*fits[^]*zero 1[^]*fp16, megatron-2022/);
 
-  // Whole, as it can be run again.
+  // The complete command, which can be run again.
   assert.equal(await page.locator('[data-fact=command]').innerText(), ['flopcast', ...words, '--html', file].join(' '));
   assert.equal(await page.locator('[data-key="layout.zero"]').first().innerText(), '1');
   const [download] = await Promise.all([page.waitForEvent('download'), page.getByText('Download job.json').click()]);
@@ -349,7 +349,7 @@ test('keys where ranks have no actions', async () => {
   await empty.close();
 });
 
-// The colours of a lane, all of its canvas's pixels at half its height.
+// The colours of a lane: all pixels of its canvas at half height.
 const coloursOfLane = (page, rank) => page.evaluate(rank => {
   const {timeline} = window.flopcast;
   const {geometry, painter} = timeline;
@@ -398,7 +398,7 @@ test('printed from a dark desktop: every rank, on white', async () => {
   await page.evaluate(() => window.dispatchEvent(new Event('afterprint')));
   assert.deepEqual(await drawn(), before);
 
-  // Printing itself asks for both.
+  // Printing itself triggers both events.
   await page.evaluate(() => { window.events = []; });
   await page.pdf({path: join(scratch, 'print.pdf')});
   assert.deepEqual(await page.evaluate(() => window.events), ['beforeprint', 'afterprint']);
@@ -406,7 +406,7 @@ test('printed from a dark desktop: every rank, on white', async () => {
   assert.deepEqual(page.complaints, []);
   await page.close();
 
-  // More than a canvas can hold is left out, and the paper says so.
+  // Rows beyond the maximum canvas size are omitted, and the printed page says so.
   flopcast('timeline', '--pp', '1500', '--microbatches', '2', '--schedule', 'gpipe', '--html', file);
   const huge = await open(browser, file);
   const note = await huge.evaluate(() => {

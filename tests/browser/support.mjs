@@ -1,4 +1,4 @@
-// What the tests in the browser share: the program, the browser, and a folder for what they write.
+// Shared by the tests in the browser: the program, the browser, and a folder for their files.
 import {execFileSync} from 'node:child_process';
 import {mkdtempSync, readFileSync, readdirSync} from 'node:fs';
 import {tmpdir} from 'node:os';
@@ -22,16 +22,16 @@ export function flopcast(...words) {
   return execFileSync(program, words, {cwd: project, encoding: 'utf8', maxBuffer: 1 << 30, stdio: ['ignore', 'pipe', 'ignore']});
 }
 export const flopcastJson = (...words) => JSON.parse(flopcast(...words, '--format', 'json'));
-// Speeds are printed by every run and held to their limits where nothing else runs: FLOPCAST_QUIET_MACHINE=1.
+// Every run prints speeds; they are compared with their limits only on a quiet machine: FLOPCAST_QUIET_MACHINE=1.
 export const quiet = process.env.FLOPCAST_QUIET_MACHINE === '1';
 export const bytesOf = file => readFileSync(file);
 
-// Without a GPU and without asking anybody on the network for anything.
+// Without a GPU and without network access.
 const kFlags = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
                 '--disable-component-update', '--disable-sync'];
 export const launch = () => chromium.launch({executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: kFlags});
 
-// Opens a file; what it complains about, or asks the network for, fails the test.
+// Opens a file; errors in the console and network requests fail the test.
 export async function open(browser, file, options = {}) {
   const page = await browser.newPage({viewport: {width: 1240, height: 900}, ...options});
   page.complaints = [];

@@ -1,4 +1,4 @@
-// The web page as people use it: from a file, with sliders, presets and an address to share.
+// The web page from the user's view: from a file, with sliders, presets and an address to share.
 import assert from 'node:assert/strict';
 import {after, before, test} from 'node:test';
 import {readFileSync, writeFileSync} from 'node:fs';
@@ -17,7 +17,7 @@ const opened = async (options = {}) => {
   return page;
 };
 const value = (page, path, side = 0) => page.locator(`[data-path="${path}"]`).nth(side).getAttribute('data-value').then(Number);
-// Asked for in the next frame, or after a rest where answers take long, and drawn in the one after.
+// Requested in the next frame, or after a pause if answers take long, and drawn in the frame after.
 const settled = async page => {
   await page.waitForFunction(() => !window.flopcast.pending);
   await page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))));
@@ -72,7 +72,7 @@ test('as many chunks are simulated as the slider says', async () => {
   const told = flopcastJson('simulate', 'examples/gpt3-175b-64-gpus/job.json', '--vpp', '1');
   assert.equal(await slider.getAttribute('aria-valuetext'), '1');
   assert.ok(Math.abs(await value(page, 'iteration.time_s') / told.iteration.time_s - 1) < 1e-12);
-  // A schedule without chunks has no slider for them, and none are asked for.
+  // A schedule without chunks has no slider for them, and the question has no number of chunks.
   await page.locator('[data-key="schedule"]').selectOption('1f1b');
   await settled(page);
   assert.equal(await slider.count(), 0);
@@ -83,7 +83,7 @@ test('as many chunks are simulated as the slider says', async () => {
   await settled(page);
   const makespan = await value(page, 'metrics.makespan', 1);
   assert.equal(makespan, await value(page, 'metrics.makespan', 0), 'of one chunk it is 1F1B');
-  // What accepts some numbers of chunks only offers these, and takes the nearest.
+  // A schedule that accepts certain numbers of chunks offers only these; the nearest one is chosen.
   await page.locator('[data-key="name"]').selectOption('hanayo');
   await settled(page);
   assert.equal(await slider.getAttribute('aria-valuetext'), '2');
@@ -113,7 +113,7 @@ test('a pasted config.json is the model until one is chosen', async () => {
   await settled(page);
   assert.equal(await trouble(page), '');
   assert.ok(Math.abs(await value(page, 'iteration.time_s') / told.iteration.time_s - 1) < 1e-12);
-  // The page says how long a sequence is, so that nothing is taken from the file.
+  // The page gives the sequence length, so the file's is not used.
   assert.doesNotMatch(await page.locator('#sections').innerText(), /max_position_embeddings/);
 
   await page.locator('[data-key="vpp"]').press('ArrowRight');
@@ -223,7 +223,7 @@ test('addresses that no page wrote', async () => {
     assert.deepEqual(other.complaints, [], JSON.stringify(state));
     await other.close();
   }
-  // What a control could not have set comes back as a mistake with its help, and a lesson that is none is left out.
+  // Values that controls cannot set lead to an error with help; an unknown lesson is ignored.
   for (const [side, mode] of [[{pp: -3}, 'schedule'], [{pp: 2.5}, 'schedule'], [{name: '1f1c'}, 'schedule'], [{tp: 0}, 'job'], [{nodes: 2.4}, 'job'],
                               [{cluster: 'none'}, 'job'], [{config: ''}, 'job'], [{config: '{'}, 'job']]) {
     const other = await opened({fragment: await fragmentOf(page, {mode, sides: [side], shown: 5, lesson: {}})});
@@ -358,7 +358,7 @@ test('16 stages and 192 microbatches answer in under 50 ms', async () => {
   await page.close();
 });
 
-// What the button saves, as text.
+// Text saved by the button.
 async function saved(page, as) {
   const [download] = await Promise.all([page.waitForEvent('download'), page.locator(`[data-export="${as}"]`).click()]);
   return {name: download.suggestedFilename(), text: readFileSync(await download.path(), 'utf8')};
@@ -382,7 +382,7 @@ test('what is shown is saved as the program would write it', async () => {
     if (as === 'svg') assert.equal(ours, readFileSync(file, 'utf8'));
     else assert.equal(plain(ours).length > 1000 && plain(ours).slice(0, 500), plain(readFileSync(file, 'utf8')).slice(0, 500));
   }
-  // The command asks the program the same.
+  // The command asks the same question.
   const command = await page.locator('[data-fact="command"]').textContent();
   assert.match(command, /^flopcast simulate --model gpt3-175b --cluster dgx-a100-80g --nodes 8 /);
   const told = flopcastJson(...command.split(' ').slice(1));
@@ -431,7 +431,7 @@ test('a word is explained where it stands', async () => {
     await button.press('Enter');
     assert.equal(await text.isVisible(), false);
   }
-  // Every word that the page refers to is one of the table.
+  // Every term that the page refers to is in the table.
   assert.ok(await page.locator('.tip').count() >= 15);
   assert.deepEqual(page.complaints, []);
   await page.close();

@@ -1,4 +1,4 @@
-// A user's mistake ends with exit code 2, nothing on standard output, and one message that names what is wrong.
+// A usage error ends with exit code 2, nothing on standard output, and one message that names the mistake.
 
 #include <gtest/gtest.h>
 
@@ -238,15 +238,15 @@ TEST(BadInput, FiguresThatNothingHas) {
   told["bubble"]["fraction"] = 0.0;
   told["iteration"]["time_s"] = 1e-320;
   expect_refused({"compare", file("result.json", told.dump()), job}, {"/iteration/time_s", "not a valid step time"});
-  // What is so far off has no number of years.
+  // Durations this long are not shown in years.
   const CommandResult never = run_flopcast(job_with({"--tokens", "1T", "--mtbf", "1e-300h"}));
   EXPECT_EQ((never.standard_output + never.standard_error).find("nan"), std::string::npos) << never.standard_error;
-  // What stands in a table may be shown by a terminal.
+  // Tables may be shown in a terminal, so names in them must not contain control characters.
   const CommandResult swept = run_flopcast({"sweep", "--model", "gpt3-125m", "--cluster", "dgx-h100", "--gbs", "8",
                                             "--vary", "layout.schedule=1f1b,\x1b[31mx", "--format", "csv"});
   EXPECT_EQ(swept.standard_output.find('\x1b'), std::string::npos);
   EXPECT_NE(swept.standard_output.find("\\x1b[31mx"), std::string::npos) << swept.standard_output;
-  // A byte order mark is no part of a name.
+  // A byte order mark is not part of a name.
   const CommandResult logged = run_flopcast(
       job_with({"--tokens", "300B", "--failures", R"({"observed": {"gpus": 1000, "days": 30}})", "--failure-log",
                 file("log.csv",
@@ -282,7 +282,7 @@ TEST(BadInput, ATimelineThatGoesInACircle) {
   expect_refused({"report", file, "-o", (folder.path() / "t.html").string()}, {"circle"});
 }
 
-// Names steer no terminal, make no tag and no formula.
+// Names must not act as terminal control sequences, HTML tags or spreadsheet formulas.
 TEST(BadInput, NamesAreShownAsTheyAre) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "job.json").string();
@@ -313,7 +313,7 @@ TEST(BadInput, WhatIsAskedForIsWrittenOrTold) {
   }
 }
 
-// Where one of several outputs cannot be written, none is.
+// If one of several outputs cannot be written, none is.
 TEST(BadInput, OutputsAreAllWrittenOrNone) {
   const TemporaryFolder folder;
   const std::string figure = (folder.path() / "x.svg").string();
@@ -332,7 +332,7 @@ TEST(BadInput, OutputsAreAllWrittenOrNone) {
   }
 }
 
-// What a shell has opened for a program is somebody else's: it is written to from where it is.
+// Files that the shell has opened for the program are written from their current position, and not replaced.
 TEST(BadInput, WhatIsOpenIsNeitherReplacedNorBegunAgain) {
   const TemporaryFolder folder;
   const std::string log = (folder.path() / "log.txt").string();
@@ -351,7 +351,7 @@ TEST(BadInput, WhatIsOpenIsNeitherReplacedNorBegunAgain) {
   EXPECT_EQ(shell(question + "--svg /dev/stdout | head -c 1 > /dev/null").standard_error, "");
 }
 
-// Files that a job names are read as well; names too long, a dash and endings that are none are found out beforehand.
+// Files that a job names, too long names, a dash and invalid endings are detected before anything is computed.
 TEST(BadInput, OutputsThatCannotBe) {
   const TemporaryFolder folder;
   const auto path = [&folder](const std::string& name) { return (folder.path() / name).string(); };
@@ -370,14 +370,14 @@ TEST(BadInput, OutputsThatCannotBe) {
   expect_refused(job_with({"--svg", figure, "--roofline", path("x.foo")}), {"--roofline", "valid endings"});
   expect_refused({"run", path("job.json"), "-o", "-"}, {"--output", "/dev/stdout"});
   EXPECT_FALSE(std::filesystem::exists(figure));
-  // A link to a file that is not there yet stays one.
+  // A link to a missing file remains a link.
   std::filesystem::create_symlink("real.txt", path("link"));
   EXPECT_EQ(run_flopcast(job_with({"-o", path("link")})).exit_code, 0);
   EXPECT_TRUE(std::filesystem::is_symlink(path("link")));
   EXPECT_TRUE(std::filesystem::is_regular_file(path("real.txt")));
 }
 
-// Its values would take 64 bytes for each three of the file.
+// Without a limit, the parsed values would take 64 bytes for every three bytes of the file.
 TEST(BadInput, ASmallFileMakesNoLargeTree) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "many.json").string();
@@ -392,7 +392,8 @@ TEST(BadInput, ASmallFileMakesNoLargeTree) {
   expect_refused({"convert", recipe}, {"many.yaml is larger than 1 MiB, too large for YAML"});
 }
 
-// Found by mutation: bytes that are no UTF-8 ended in an internal error, a bare bracket in toml++'s assertion.
+// Regression, found by mutation: bytes that are not UTF-8 caused an internal error, a bare bracket failed toml++'s
+// assertion.
 TEST(BadInput, BytesOfOtherProgramsFiles) {
   const TemporaryFolder folder;
   const auto converted = [&folder](const std::string& file, const std::string& text) {
@@ -412,7 +413,7 @@ TEST(BadInput, BytesOfOtherProgramsFiles) {
   EXPECT_NE(recipe.standard_error.find("recipe.toml is not valid TOML"), std::string::npos) << recipe.standard_error;
 }
 
-// Whoever is killed while it writes leaves nothing.
+// A process killed while writing leaves no file.
 TEST(BadInput, AnOutputHasNoNameUntilItIsWhole) {
   const TemporaryFolder folder;
   const int probe = open(folder.path().c_str(), O_TMPFILE | O_WRONLY, 0600);
@@ -452,7 +453,7 @@ TEST(BadInput, AFileOfTheLongestNameIsWritten) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
 }
 
-// A link that waits under the name that something else of us is written to first is never followed.
+// A link at the name of the temporary file is never followed.
 TEST(BadInput, NoLinkIsFollowedBesideAnOutput) {
   const TemporaryFolder folder;
   write_text(folder.path() / "victim", "mine");
@@ -460,7 +461,7 @@ TEST(BadInput, NoLinkIsFollowedBesideAnOutput) {
                                   folder.path() / ("out.json." + std::to_string(getpid()) + ".tmp"));
   EXPECT_EQ(run_flopcast(job_with({"--format", "json", "-o", (folder.path() / "out.json").string()})).exit_code, 0);
   EXPECT_EQ(read_text(folder.path() / "victim"), "mine");
-  // The link that the user names is the file.
+  // A link that the user names is followed.
   std::filesystem::create_symlink("victim", folder.path() / "named.json");
   EXPECT_EQ(run_flopcast(job_with({"--format", "json", "-o", (folder.path() / "named.json").string()})).exit_code, 0);
   EXPECT_TRUE(std::filesystem::is_symlink(folder.path() / "named.json"));

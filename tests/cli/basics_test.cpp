@@ -39,7 +39,7 @@ TEST(Cli, UnknownCommandIsAUsageError) {
   EXPECT_NE(result.standard_error.find("simulat"), std::string::npos) << result.standard_error;
 }
 
-// A program that calls commands in its process has a standard input of its own, which belongs to none of them.
+// A program that calls commands in process keeps its standard input; commands do not read it.
 TEST(Cli, CommandsReadTheirCallersInput) {
   CommandOptions options;
   for (const char* layers : {"12", "24"}) {

@@ -1,4 +1,4 @@
-// `flopcast calibrate` from outside. Nothing here depends on how fast the machine is.
+// `flopcast calibrate` seen from outside. No test depends on the speed of the machine.
 
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ TEST_F(Calibrate, ImportedMessagesPriceAForecast) {
   std::vector<std::string> job = {
       "simulate", "--model", "gpt2-124m", "--cluster", "dgx-a100-80g", "--cluster.devices_per_node", "2",
       "--tp",     "2",       "--gbs",     "4"};
-  // A host that binds would have more to wait for beside faster messages.
+  // Faster messages would otherwise be hidden by a slow host.
   job.insert(job.end(), {"--training.stack.host_time_per_kernel", "0us"});
   std::vector<std::string> with = job;
   with.insert(with.end(), {"--profile", path("links.json"), "--format", "json"});
@@ -169,7 +169,7 @@ TEST_F(Calibrate, WithoutSamplesThereIsNothingToDraw) {
   EXPECT_FALSE(std::filesystem::exists(path("p.svg")));
 }
 
-// Of a profile, whatever it says: a complaint that names the place, or a report and a drawing.
+// A profile with invalid numbers leads to an error that names the place, or to a report and a drawing.
 TEST_F(Calibrate, NumbersThatNoFitHasAreRefused) {
   const Json sound = Json::parse(R"({"schema": "flopcast.profile/1", "name": "n", "source": "s",
     "confidence": "measured",
@@ -233,7 +233,8 @@ TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
             std::string::npos);
 }
 
-// What calibrate --cuda measures, in small: products that reach 70 % of the peak, and lose a share to each channel.
+// A small version of the samples of calibrate --cuda: GEMMs that reach 70 % of the peak, and lose a share to each
+// channel.
 TEST_F(Calibrate, TheReportHoldsAGpuAgainstItsDatasheet) {
   Json samples = Json::array();
   const auto add = [&samples](Json sample, double seconds) {
@@ -269,7 +270,7 @@ TEST_F(Calibrate, TheReportHoldsAGpuAgainstItsDatasheet) {
   ASSERT_EQ(made.exit_code, 0) << made.standard_error;
   EXPECT_EQ(schema_violation(schema("measurement-1"), measurement), "");
   EXPECT_EQ(schema_violation(schema("profile-1"), Json::parse(read_text(profile))), "");
-  // The GPU's name tells the device.
+  // The GPU's name identifies the device.
   const CommandResult unnamed = run_flopcast({"calibrate", "--from", path("gpu.json"), "-o", path("again.json")});
   ASSERT_EQ(unnamed.exit_code, 0) << unnamed.standard_error;
   EXPECT_EQ(Json::parse(read_text(path("again.json"))), Json::parse(read_text(profile)));
@@ -310,7 +311,7 @@ TEST_F(Calibrate, TheReportHoldsAGpuAgainstItsDatasheet) {
   EXPECT_EQ(forecast.exit_code, 0) << forecast.standard_error;
 }
 
-// Where there is no GPU, or no CUDA in the build: one line, and nothing is written.
+// Without a GPU, or in a build without CUDA: one line, and nothing is written.
 TEST_F(Calibrate, WithoutAGpuOneLineSaysSo) {
   const std::string name = path("gpu.json");
   CommandOptions options;
@@ -324,7 +325,7 @@ TEST_F(Calibrate, WithoutAGpuOneLineSaysSo) {
   EXPECT_FALSE(std::filesystem::exists(path("gpu.measurements.json")));
 }
 
-// gzip of blocks that are stored as they are (RFC 1951, 1952).
+// gzip with stored blocks (RFC 1951, 1952).
 std::string gzip(const std::string& text) {
   const auto number = [](std::size_t value, int bytes) {
     std::string digits;
@@ -384,7 +385,7 @@ TEST_F(Calibrate, APackedTraceTellsTimesAndFitsADevice) {
       << made.standard_error;
   const Json profile = Json::parse(read_text(path("p.json")));
   EXPECT_EQ(schema_violation(schema("profile-1"), profile), "");
-  // A trace is of training steps: what products reach there is what they sustain.
+  // A trace is from training steps, so its GEMM rates are sustained rates.
   EXPECT_NEAR(profile.at("cluster").at("device").at("gemm_efficiency").get<double>(), 200.0 / 312.0, 0.1);
   const CommandResult cut = run_flopcast({"calibrate", "--trace", file("cut.gz", gzip(trace()).substr(0, 700))});
   EXPECT_EQ(cut.exit_code, 2);
@@ -433,7 +434,7 @@ TEST_F(Calibrate, ProfilesComeAlong) {
   const CommandResult unknown = with("h100-ncc");
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_NE(unknown.standard_error.find("h100-nccl"), std::string::npos) << unknown.standard_error;
-  // Measured on another device.
+  // The profile was measured on another device.
   EXPECT_EQ(with("a100-perlmutter").exit_code, 2);
   const CommandResult validated = run_flopcast({"validate", "--profile", "h100-nccl", "--source", "mosaic_fsdp"});
   ASSERT_EQ(validated.exit_code, 0) << validated.standard_error;
@@ -441,7 +442,8 @@ TEST_F(Calibrate, ProfilesComeAlong) {
   EXPECT_EQ(run_flopcast({"validate", "--profile", "h100-nccl", "--refit"}).exit_code, 2);
 }
 
-// Sockets over four cards of Slingshot are no measure of InfiniBand, of as many cards or others.
+// Curves measured over sockets on four Slingshot cards do not apply to InfiniBand, with the same or another number of
+// cards.
 TEST_F(Calibrate, CurvesStayOnTheFabricThatWasMeasured) {
   const auto error = [](const std::string& source, const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"validate", "--source", source, "--format", "json"};
@@ -468,7 +470,7 @@ TEST_F(Calibrate, ATrainingLogTellsItsSteps) {
   EXPECT_EQ(schema_violation(schema("measurement-1"), Json::parse(read_text(path("m.json")))), "");
 }
 
-// The machine may be too busy for two passes to agree: then the answer is 4 and no profile, else a whole one.
+// On a busy machine the two passes may disagree: exit code 4 and no profile; otherwise a complete profile.
 TEST_F(Calibrate, MeasuresThisMachine) {
   const CommandResult result = start_flopcast({"calibrate", "--cpu", "--quick", "-o", path("cpu.json")});
   const Json measurement = Json::parse(read_text(path("cpu.measurements.json")));

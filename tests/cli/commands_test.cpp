@@ -136,7 +136,7 @@ TEST(Commands, FlagsAloneAreAJob) {
   EXPECT_EQ(Json::parse(flags.standard_output).at("iteration"), from_file.at("iteration"));
 }
 
-// Overrides and all: the job that a result prints is a job file that gives the same result.
+// The job printed in a result, including overrides, is a job file that gives the same result.
 TEST(Commands, TheResolvedJobReadsBack) {
   const TemporaryFolder scratch;
   const std::vector<std::vector<std::string>> jobs = {
@@ -204,11 +204,11 @@ TEST(Commands, MemoryCheckSaysNoWithThree) {
   const CommandResult too_large = run_flopcast({"memory", example(), "--check", "--pp", "4", "--vpp", "2"});
   EXPECT_EQ(too_large.exit_code, 3) << too_large.standard_error;
   EXPECT_NE(too_large.standard_error.find("does not fit"), std::string::npos);
-  // The forecast itself is an answer, with a warning.
+  // The forecast itself is a valid answer, with a warning.
   const CommandResult simulated = run_flopcast({"simulate", example(), "--pp", "4", "--vpp", "2"});
   EXPECT_EQ(simulated.exit_code, 0) << simulated.standard_error;
   EXPECT_NE(simulated.standard_error.find("warning: does not fit"), std::string::npos);
-  // What is offered is true, and where nothing is, that is said.
+  // Suggested changes make the job fit; if there are none, the answer says so.
   for (const CommandResult& told : {too_large, simulated}) {
     EXPECT_NE(told.standard_error.find("\n  help: "), std::string::npos) << told.standard_error;
   }
@@ -233,7 +233,8 @@ TEST(Commands, MemoryOverTimeReturnsToItsBase) {
       peak = std::max(peak, point.at(1).get<double>());
       base = std::min(base, point.at(1).get<double>());
     }
-    // Rank 0 starts its first forward at time 0, so its first point already holds an activation; the last never does.
+    // Rank 0 starts its first forward pass at time 0, so its first point already includes an activation; the last
+    // rank's does not.
     EXPECT_NEAR(points.back().at(1).get<double>(), base, 1e-9);
     EXPECT_NEAR(peak, answer.at("memory").at("per_pipeline_rank").at(rank).at("total_gib").get<double>(), 1e-9);
   }
@@ -278,7 +279,7 @@ TEST(Commands, SchedulesWithCommunicationsAreWrittenCheckedAndSimulated) {
   };
   EXPECT_EQ(run({"schedule", "export", "-o", plain}, true).exit_code, 0);
   EXPECT_EQ(run({"schedule", "export", "--with-comm", "--for", "torch", "-o", lowered}, true).exit_code, 0);
-  // From the file, from the name and from what was lowered before: the same text.
+  // The same text for a file, a name, and an already lowered schedule.
   const std::string text = read_text(lowered);
   EXPECT_EQ(run({"schedule", "show", plain, "--with-comm", "--format", "csv"}, false).standard_output, text);
   const CommandResult again = run({"schedule", "show", lowered, "--with-comm", "--format", "csv"}, false);
@@ -370,7 +371,7 @@ TEST(Commands, DrawingsRespectTheirOptions) {
     more.insert(more.begin(), timeline.begin(), timeline.end());
     return run_flopcast(more);
   };
-  EXPECT_EQ(with({}).standard_output.find('\x1b'), std::string::npos);  // no terminal, no colour
+  EXPECT_EQ(with({}).standard_output.find('\x1b'), std::string::npos);  // no colour without a terminal
   EXPECT_NE(with({"--color", "always"}).standard_output.find('\x1b'), std::string::npos);
   for (const char character : with({"--ascii"}).standard_output) EXPECT_GE(character, 0);
 }

@@ -1,4 +1,4 @@
-// compare and sweep: differences that add up, and a sweep that goes on where it stopped.
+// compare and sweep: differences that add up, and a sweep that continues where it stopped.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,7 +42,7 @@ TEST(Compare, SavedResultsArePlayedBackAsTheyAre) {
   ASSERT_EQ(run_flopcast({"simulate", job_file(), "--format", "json", "-o", "a.json"}, options).exit_code, 0);
   const Json answer = json_of(run_flopcast({"compare", job_file(), "a.json", "--format", "json"}, options));
   for (const Json& term : answer["terms"]) EXPECT_EQ(term["delta_s"], 0.0) << term["name"];
-  // The first one too: its time is the file's, not a forecast's.
+  // The first file, too: its time comes from the file, not from a forecast.
   Json slower = Json::parse(read_text(folder.path() / "a.json"));
   const double time_s = 2.0 * slower["iteration"]["time_s"].get<double>();
   slower["iteration"]["time_s"] = time_s;
@@ -77,7 +77,7 @@ TEST(Compare, ReportsShowWhatItWrote) {
       run_flopcast({"compare", job_file(), "recompute=full", "saved.json", "--format", "json", "-o", "c.json"}, options)
           .exit_code,
       0);
-  // The layouts' results are those that simulate writes.
+  // The results of the layouts equal those of simulate.
   const Json comparison = Json::parse(read_text(folder.path() / "c.json"));
   Json saved = Json::parse(read_text(folder.path() / "saved.json"));
   EXPECT_EQ(comparison.at("others").at(0).at("b").at("result"), saved);
@@ -104,8 +104,9 @@ TEST(ReportOfSchedules, TimelinesOfOtherUnitsAreRefused) {
             0);
   const CommandResult mixed = run_flopcast({"report", "job.json", "bare.json", "-o", "x.html"}, options);
   EXPECT_EQ(mixed.exit_code, 2);
-  EXPECT_NE(mixed.standard_error.find("the timeline of job.json is in s, but that of bare.json in the units of a schedule"),
-            std::string::npos)
+  EXPECT_NE(
+      mixed.standard_error.find("the timeline of job.json is in s, but that of bare.json in the units of a schedule"),
+      std::string::npos)
       << mixed.standard_error;
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "x.html"));
   EXPECT_EQ(run_flopcast({"report", "bare.json", "bare.json", "-o", "x.html"}, options).exit_code, 0);
@@ -119,7 +120,7 @@ TEST(Compare, AnswersItsOtherQuestions) {
   }
 }
 
-// Gloo for gradients leaves tensor-parallel traffic where it is; a job that goes through Gloo goes through it whole.
+// Gloo for gradients does not affect tensor-parallel traffic; a job with transport gloo uses it for everything.
 TEST(Compare, OptimizationsSayWhatTheyChange) {
   const auto first_row = [](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"compare",  "--model", "gpt3-13b", "--cluster", "2xdgx-a100-80g",
@@ -143,7 +144,7 @@ TEST(Compare, OptimizationsSayWhatTheyChange) {
   EXPECT_NEAR(of_gradients["without_s"].get<double>() / mixed["iteration"]["time_s"].get<double>(), 1.0, 1e-3);
   EXPECT_NEAR(of_gradients["with_s"].get<double>() / nccl["iteration"]["time_s"].get<double>(), 1.0, 1e-3);
   EXPECT_EQ(mixed["communication"]["tp"], nccl["communication"]["tp"]);
-  // But for the gradients' norm, which all ranks of the model add up.
+  // Except for the gradient norm, which all ranks of the model sum.
   EXPECT_NEAR(
       mixed["communication"]["dp"]["total_s"].get<double>() / gloo["communication"]["dp"]["total_s"].get<double>(), 1.0,
       1e-4);
@@ -174,7 +175,7 @@ TEST(Compare, SpreadsTheGapToAMeasuredStep) {
       const double forecast_s = term["forecast_s"].get<double>();
       EXPECT_NEAR(term["gap_s"].get<double>(), forecast_s * (factor - 1.0), 1e-5) << term;
       EXPECT_FALSE(term["check"].get<std::string>().empty()) << term;
-      // Who takes less than the gap cannot make up for all of it.
+      // A term smaller than the gap cannot explain all of it.
       EXPECT_EQ(term.contains("alone"), forecast_s + gap["gap_s"].get<double>() >= 0.0) << term;
     }
     const Json& compute = gap["terms"][0];
@@ -184,7 +185,7 @@ TEST(Compare, SpreadsTheGapToAMeasuredStep) {
   }
 }
 
-// A name is looked for in the table of `simulate`, so it has to be the same there; advice follows the term, not its
+// Names must be equal in the table of `simulate`, where readers look them up; advice depends on the term, not on its
 // name.
 TEST(Compare, TermsHaveTheNamesOfTheForecastAndAdviceEach) {
   const std::vector<std::string> job = {job_file(), "--layout.offload",         "activations", "--recompute",
@@ -219,7 +220,7 @@ TEST(Compare, ReadsTheGapOutOfAMegatronLog) {
     write_text(file, log);
     return run_flopcast({"compare", job_file(), "--log", file, "--format", format});
   };
-  // Warm-up, a smaller batch while it ramps up, and a skipped update do not count.
+  // Warm-up, smaller batches during a ramp-up, and skipped updates do not count.
   const std::string log = "  world_size ...................................... 64\n" + log_line(1, 60'000, 32) +
                           log_line(2, 9'000, 32) + log_line(3, 15'000, 64) + log_line(4, 15'400, 64) +
                           log_line(5, 99'000, 64, " number of skipped iterations: 1 |") + log_line(6, 15'200, 64) +
@@ -232,7 +233,8 @@ TEST(Compare, ReadsTheGapOutOfAMegatronLog) {
   EXPECT_NEAR(sum_of_parts(gap), gap["gap_s"].get<double>(), 1e-9);
 
   EXPECT_EQ(compared(log, "table").standard_output.find("step times vary"), std::string::npos);
-  EXPECT_NE(compared(log + log_line(8, 19'000, 64), "table").standard_output.find("step times vary"), std::string::npos);
+  EXPECT_NE(compared(log + log_line(8, 19'000, 64), "table").standard_output.find("step times vary"),
+            std::string::npos);
 
   const auto refused = [&compared](const std::string& text, const std::string& words) {
     const CommandResult result = compared(text, "table");
@@ -302,14 +304,14 @@ TEST(Sweep, KeepsTheRowsOfAKilledRun) {
   const TemporaryFolder folder;
   CommandOptions options;
   options.working_directory = folder.path();
-  // The output cannot be written until the second run: the first one ends behind its rows, as a kill would end it.
+  // The output cannot be written until the second run: the first run ends after its rows, as if killed.
   std::vector<std::string> arguments = sweep_arguments();
   arguments.back() = "sweep.json";
   std::filesystem::create_symlink("/dev/full", folder.path() / "sweep.json");
   ASSERT_EQ(run_flopcast(arguments, options).exit_code, 4);
   const std::filesystem::path partial = folder.path() / "sweep.json.partial";
   std::string text = read_text(partial);
-  // One row shows that it is not computed again, and the last line is cut short.
+  // One row is marked to show that it is not computed again, and the last line is truncated.
   const std::size_t marked = text.find("not a multiple");
   ASSERT_NE(marked, std::string::npos);
   text.replace(marked, 11, "kept as was");
@@ -322,13 +324,13 @@ TEST(Sweep, KeepsTheRowsOfAKilledRun) {
   const std::string resumed = read_text(folder.path() / "sweep.json");
   EXPECT_NE(resumed.find("kept as was"), std::string::npos);
   EXPECT_EQ(Json::parse(resumed)["rows"].size(), 12u);
-  // Another question does not take these rows.
+  // Another question does not use these rows.
   write_text(partial, text);
   arguments[3] = "pp=1,2";
   EXPECT_EQ(run_flopcast(arguments, options).exit_code, 2);
 }
 
-// What a sweep holds does not grow with its rows: 3,000 results of 6 kB pass through 24 MB.
+// The memory of a sweep does not grow with its rows: 3,000 results of 6 kB pass through 24 MB.
 TEST(Sweep, RowsPassThrough) {
   const TemporaryFolder folder;
   CommandOptions options;
@@ -342,7 +344,7 @@ TEST(Sweep, RowsPassThrough) {
   for (const char* const output : {"> all.json --format json", "-o all.json", "-o all.csv"}) {
     std::string script = "ulimit -d 24000 && exec";
     for (const std::string& word : sweep) script += " " + word;
-      // A sanitizer needs room of its own.
+      // Sanitizers need additional memory.
 #ifdef __SANITIZE_ADDRESS__
     script.erase(0, script.find("exec"));
 #endif
@@ -369,7 +371,7 @@ TEST(Sweep, ATableTooLongToReadIsRefused) {
       << result.standard_error;
 }
 
-// Another process with the same question may append and remove at any time: what cannot be read back is computed again.
+// Another process with the same question may append and remove rows at any time: unreadable rows are computed again.
 TEST(Sweep, RowsThatAreGoneAreComputedAgain) {
   const TemporaryFolder folder;
   CommandOptions options;
@@ -429,7 +431,7 @@ TEST(Sweep, OfNoCombinationIsAnAnswerThatIsNo) {
   }
 }
 
-// The page tells the job that stays, whatever the base would be without what varies.
+// The page describes the fixed part of the job, whatever the job would be without the varied keys.
 TEST(Sweep, APageWhoseBaseIsNoJob) {
   const TemporaryFolder folder;
   const std::string page = (folder.path() / "x.html").string();

@@ -1,4 +1,4 @@
-// explain, --show-config and completion, as a user calls them.
+// explain, --show-config and completion from the user's view.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -112,7 +112,7 @@ TEST(ShowConfig, ListsEveryKeyWithItsOrigin) {
     const CommandResult result = run_flopcast(with_job({command, "--show-config", "--format", "json"}));
     ASSERT_EQ(result.exit_code, 0) << result.standard_error;
     const Json rows = Json::parse(result.standard_output);
-    // The keys of links between nodes are of clusters that have them.
+    // Keys of links between nodes apply only to clusters that have them.
     const auto shown = std::count_if(job_keys().begin(), job_keys().end(), [](const JobKey& key) {
       return key.field != "cluster.network" && key.field.rfind("cluster.network.", 0) != 0;
     });
@@ -164,7 +164,7 @@ TEST(ShowConfig, TellsNestedKeysAndWhereTheyWereGiven) {
   expect("training.stack", "nemo", "--training.stack");
   expect("training.gradient_transport", "nccl", "derived");
   EXPECT_TRUE(by_key["layout.chains"].at("value").is_null());
-  // Read back, it is the job.
+  // Read back, it gives the same job.
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "config.json").string();
   write_text(file, rows);
@@ -235,7 +235,7 @@ TEST(Completion, TheBashScriptCompletes) {
   EXPECT_EQ(run_flopcast({"completion"}).exit_code, 2);
 }
 
-// Installed, the whole text is the function that zsh calls: it must call what it defines.
+// Once installed, the whole text is the function that zsh calls, so it must call the function that it defines.
 TEST(Completion, TheZshScriptAnswersTheFirstTab) {
   const std::string script = run_flopcast({"completion", "zsh"}).standard_output;
   EXPECT_EQ(script.rfind("#compdef flopcast\n", 0), 0u);

@@ -1,5 +1,5 @@
-// Every fault of faults.tsv, planted in a real `flopcast run`: it ends in time and as the table says, with no half
-// file, no temporary file and no process left.
+// Every fault of faults.tsv, planted in a real `flopcast run`: the run ends in time as the table states, and leaves no
+// incomplete file, no temporary file and no process.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -71,12 +71,12 @@ std::vector<Fault> faults_of(const std::string& backend) {
 const std::map<std::string, int> kSignals = {{"KILL", SIGKILL}, {"TERM", SIGTERM}, {"INT", SIGINT},  {"HUP", SIGHUP},
                                              {"SEGV", SIGSEGV}, {"ABRT", SIGABRT}, {"STOP", SIGSTOP}};
 
-/// The processes of one run, by the mark in their environment.
+/// Processes of one run, identified by a mark in their environment.
 struct Crew {
   std::optional<pid_t> flopcast;
   std::optional<pid_t> launcher;
   std::map<int, pid_t> ranks;
-  bool any = false;  ///< that lives, whatever it is
+  bool any = false;  ///< true if any process is alive
 };
 
 pid_t parent_of(const fs::path& process) {
@@ -102,7 +102,7 @@ Crew crew_of(const std::string& mark) {
     if (!is_ours) continue;
     crew.any = true;
     const std::string name = contents_of(entry.path() / "comm");
-    // What it has forked has its name for a moment.
+    // A forked child has its parent's name for a moment.
     if (name == "flopcast\n" && parent_of(entry.path()) == getpid()) crew.flopcast = process;
     if (name == "mpirun\n" || name == "orterun\n") crew.launcher = process;
     if (name == "flopcast-run\n" && rank) crew.ranks[*rank] = process;
@@ -124,7 +124,7 @@ class Planted {
         file_(fault.what == "read-only" ? fs::path("/proc/measured.json") : results_ / "measured.json") {
     fs::create_directories(results_);
     fs::create_directories(temporary_);
-    // Without memory: stacks of 64 threads, or 400 MB a process.
+    // To exhaust memory: stacks of 64 threads, or 400 MB per process.
     const std::string ranks = is_crowded() ? "64" : "4";
     const std::string layers = is_crowded() ? "64" : is_large() ? "8" : "4";
     std::ofstream(job_) << R"({"model": {"heads": 4, "vocab": 32, "sequence_length": 8, "hidden": )"
@@ -140,7 +140,7 @@ class Planted {
     fs::remove_all(folder_, ignored);
   }
 
-  /// What was not as the table says; empty when all was.
+  /// Deviations from the table; empty if there are none.
   std::string complaint() {
     auto other = fault_.what == "two runs" ? start() : std::future<CommandResult>();
     auto running = start();
@@ -161,7 +161,7 @@ class Planted {
  private:
   static constexpr auto kTimeout = std::chrono::seconds(2);
   static constexpr auto kSpare = std::chrono::seconds(3);
-  static constexpr auto kLoaded = std::chrono::seconds(40);  // until a phase comes on a busy machine
+  static constexpr auto kLoaded = std::chrono::seconds(40);  // time until a phase begins on a busy machine
 
   void complain(const std::string& text) { complaints_ += (complaints_.empty() ? "" : "; ") + text; }
 
@@ -170,7 +170,7 @@ class Planted {
   bool is_large() const { return fault_.what == "no memory" && fault_.backend == "mpi"; }
 
   Words words() const {
-    // Long enough to be found in a step where the run is to be ended there; short where it is to end by itself.
+    // Long steps if the run is ended in a step, so that the step can be found; short steps if the run ends on its own.
     const bool ends_itself = fault_.exit_code == 0 || fault_.phase == "end";
     const std::string steps = fault_.what == "small files"                       ? "60"
                               : fault_.phase == "end"                            ? "2"
@@ -187,7 +187,7 @@ class Planted {
                                                        {"no descriptors", fault_.backend == "mpi" ? "-n 8" : "-n 4"}};
     const auto limit = limits.find(fault_.what);
     if (limit == limits.end()) return words;
-    // What this test's other runs have open is none of this one's.
+    // Descriptors of this test's other runs must not be inherited.
     Words limited = {"sh", "-c", "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; ulimit " + limit->second + "; exec \"$@\"",
                      "sh"};
     limited.insert(limited.end(), words.begin(), words.end());
@@ -218,8 +218,8 @@ class Planted {
     return fault_.phase == "calibration" ? steps.has_value() : steps.value_or(0) > 0;
   }
 
-  // Of a run with two steps the first is in the file as soon as it is over; the second takes 0.17 s, and what comes
-  // behind it at least 0.6 s.
+  // In a run of two steps, the first is in the file as soon as it has finished; the second takes 0.17 s, and the rest
+  // at least 0.6 s.
   bool plant() const {
     if (!fault_.is_signal() && fault_.what != "folder removed") return true;
     const auto deadline = Steady::now() + kLoaded;
@@ -257,7 +257,7 @@ class Planted {
     return false;
   }
 
-  // What is left, once everybody had time to notice.
+  // Checks for leftovers after every process has had time to end.
   void look_around(Steady::time_point begin) {
     const auto deadline = begin + kTimeout + kSpare;
     std::string left = leftovers();
@@ -286,7 +286,7 @@ class Planted {
   std::string complaints_;
 };
 
-// Runs wait more than they compute: several at a time.
+// Runs mostly wait, so several are run at a time.
 void plant_all(const std::vector<Fault>& faults, int at_a_time) {
   ASSERT_GE(faults.size(), 35U);
   std::atomic<std::size_t> next{0};

@@ -1,4 +1,4 @@
-// Runs of one's own: what they tell, and why a step took longer.
+// User-defined runs: constants fitted to them, and reasons for slow steps.
 
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ class FitCommand : public testing::Test {
     write_text(path(name), text);
     return path(name);
   }
-  // The same jobs, measured 10 % slower than forecast.
+  // The same jobs, with measurements 10 % slower than their forecasts.
   std::string runs_file() const {
     Json rows = Json::array();
     for (const auto& [id, tp, nodes, seconds] : {std::tuple("a", 1, 1, 14.9), {"b", 2, 2, 7.5}, {"c", 4, 4, 4.0}}) {
@@ -137,7 +137,7 @@ const char* const kSlowLinks =
     "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw "
     "#wrong\n";
 
-// An all-reduce of 8 devices of a node at a bus bandwidth of 45 GB/s, a tenth of the links', as a profile.
+// A profile in which an all-reduce over the 8 devices of a node has a bus bandwidth of 45 GB/s, a tenth of the links'.
 class SlowLinks : public FitCommand {
  protected:
   void SetUp() override {
@@ -157,18 +157,18 @@ class SlowLinks : public FitCommand {
   }
 };
 
-// Llama 3 8B on 16 devices, tensor parallelism over 4 with sequence parallelism, the optimizer over 4 replicas.
+// Llama 3 8B on 16 devices with tp 4 and sequence parallelism, and the optimizer sharded over 4 replicas.
 TEST_F(SlowLinks, SlowAWholeStepAsByHand) {
   constexpr double kRate = 45e9;
   constexpr double kMicrobatches = 128.0 / 4.0;
   constexpr double kLayers = 32.0;
   constexpr double kTokens = 8192.0;
-  // A rank sends 3/4 of a gathered microbatch ten times a layer (gathers and scatters around attention and MLP in both
-  // directions, and the two inputs gathered again for their weights' gradients), and four times around embedding and
+  // A rank sends 3/4 of a gathered microbatch ten times per layer (gathers and scatters around attention and MLP in
+  // both directions, and two more gathers of the inputs for the weight gradients), and four times around embedding and
   // head.
   constexpr double kTensor = (10.0 * kLayers + 4.0) * 0.75 * kTokens * 4096.0 * 2.0 * kMicrobatches / kRate;
-  // 3/4 of a quarter of 8.03 billion gradients in 32 bits, and of as many weights in 16; the ring between two nodes is
-  // as slow as its links inside them.
+  // 3/4 of a quarter of 8.03 billion gradients in 32 bits, and of the same number of weights in 16 bits; the ring over
+  // two nodes is as slow as its links inside them.
   constexpr double kData = 0.75 * 8.03e9 / 4.0 * (4.0 + 2.0) / kRate;
   const auto step = [this](bool overlaps, bool slow) {
     std::vector<std::string> words = {"simulate", "--model", "llama3-8b", "--cluster", "2xdgx-h100",
@@ -186,8 +186,8 @@ TEST_F(SlowLinks, SlowAWholeStepAsByHand) {
   const double slow_s = step(false, true)["iteration"]["time_s"];
   EXPECT_GT(by_hand, 2.0 * fast["iteration"]["time_s"].get<double>());
   EXPECT_NEAR(slow_s / by_hand, 1.0, 0.01) << "without any overlap; what it is above is latency";
-  // With it, 0.76 of what the gradients of the two gathered inputs' products take is hidden under them: 4 FLOPs for
-  // each of 4096 · (6144 + 28672) weights of a layer and each token, a quarter of them on a device, at the catalogue's
+  // With overlap, 0.76 of the gather time of the two inputs is hidden under their weight-gradient GEMMs: 4 FLOPs for
+  // each of 4096 · (6144 + 28672) weights per layer and each token, a quarter of them per device, at the catalogue's
   // 0.65 of 989 TFLOP/s.
   constexpr double kBeside =
       4.0 * 4096.0 * (6144.0 + 28672.0) * kTokens / 4.0 * kLayers * kMicrobatches / (0.65 * 989e12);
@@ -202,11 +202,11 @@ TEST_F(SlowLinks, AProfileOfWhichNothingIsUsedIsAnError) {
     words.insert(words.end(), job.begin(), job.end());
     return run_flopcast(words);
   };
-  // Sequence parallelism and a distributed optimizer send no all-reduce of 8 ranks, and yet follow it.
+  // Sequence parallelism and a distributed optimizer send no all-reduce over 8 ranks, but their times follow its curve.
   const Json slowed = json_of(with({"--tp", "4", "--sp", "--zero", "1"}));
   const double sent = slowed["communication"]["tp"]["bytes_sent_per_rank"];
   EXPECT_NEAR(slowed["communication"]["tp"]["total_s"].get<double>() / (sent / 45e9), 1.0, 0.05);
-  // Data parallelism on one device a node uses no link inside.
+  // Data parallelism with one device per node uses no link inside nodes.
   const CommandResult idle = with({"--cluster.devices_per_node", "1"});
   EXPECT_EQ(idle.exit_code, 2);
   EXPECT_NE(idle.standard_error.find("is not used: it covers"), std::string::npos) << idle.standard_error;

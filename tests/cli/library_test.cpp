@@ -1,4 +1,5 @@
-// The C++ library as callers use it; under sanitizers too, where the Python module above it cannot be loaded.
+// The C++ library from the view of its callers; also tested with sanitizers, with which the Python module cannot be
+// loaded.
 #include "api/flopcast.hpp"
 
 #include <fmt/format.h>
@@ -55,7 +56,7 @@ std::string with_underscores(std::string_view flag) {
   return name;
 }
 
-// The inputs of a question as a Python TypedDict's members: "top: int". Keys of the job are JobKeys'.
+// Inputs of a question as members of a Python TypedDict: "top: int". Keys of the job are in JobKeys.
 class StubForm final : public Form {
  public:
   void begin_group(const std::string& /*title*/, bool /*rest*/) override {}
@@ -98,7 +99,7 @@ class StubForm final : public Form {
   void place_page(const std::string& /*help*/) override { add("--html", "Path"); }
   void place_trace(const std::string& /*help*/) override { add("--trace", "Path"); }
 
-  /// Without `parameters`, which the Python function declares itself.
+  /// Omits `parameters`, which the Python function declares itself.
   std::string members(const std::set<std::string>& parameters) const {
     std::string text;
     for (const auto& [name, type] : members_) {
@@ -141,7 +142,7 @@ const char* python_type(FieldKind kind) {
   return "Any";
 }
 
-// Every name that means one key: flags, and the last word of a path where no other path ends in it.
+// Every name that identifies one key: flags, and the last word of a path if it is unique.
 std::string job_members(const std::vector<JobKey>& keys) {
   std::map<std::string, std::string> members;
   const auto add = [&members](const std::string& name, const JobKey& key) {
@@ -167,7 +168,7 @@ std::string keyword_stubs() {
       "Value = Union[str, int, float, Sequence[Union[str, int, float]], os.PathLike[str]]\n\n"
       "class JobKeys(TypedDict, total=False):\n" +
       job_members(job_keys());
-  // Questions that Python asks with keywords.
+  // Questions that have keyword arguments in Python.
   for (const char* name : {"compare", "explain", "memory", "plan", "simulate", "sweep", "timeline", "validate"}) {
     const std::unique_ptr<Question> question = question_named(name).make();
     StubForm form;

@@ -1,4 +1,4 @@
-// Runs of months as the command line asks for them.
+// Runs over months, as the command line requests them.
 #include <gtest/gtest.h>
 #include <cmath>
 #include <cstdio>
@@ -49,7 +49,7 @@ TEST(Months, SimulateTellsTheRun) {
     EXPECT_LE(run.at(figure).at("p50"), run.at(figure).at("p95")) << figure;
   }
   EXPECT_GT(run.at("days").at("p5"), answer.at("training").at("days"));
-  // 256 GPUs, and two nodes of eight that stand by.
+  // 256 GPUs, and two spare nodes of eight.
   EXPECT_NEAR(run.at("cost_usd").at("p50").get<double>(), run.at("days").at("p50").get<double>() * 24.0 * 272.0 * 2.0,
               1.0);
   for (const char* phase : {"detect", "restart", "redo", "checkpoint", "wait_for_spare"}) {
@@ -95,7 +95,7 @@ TEST(Months, AShortRunIsTold) {
   double high = 0.0;
   const std::size_t place = line.find("%, ");
   ASSERT_NE(place, std::string::npos) << line;
-  // Three times in one unit.
+  // Three times in the same unit.
   EXPECT_EQ(std::sscanf(line.c_str() + place, "%%, %lf h (%lf to %lf) with failures", &middle, &low, &high), 3) << line;
   EXPECT_LE(low, middle);
   EXPECT_LE(middle, high);
@@ -113,7 +113,7 @@ TEST(Months, OneCauseMeansTheSameToPlanAndSimulate) {
   const MonthsJson best = answer_of(months_of(plan)).at("best");
   const double closed = best.at("run").at("goodput");
   EXPECT_NEAR(run.at("goodput").at("p50").get<double>(), closed, 0.01);
-  // The winner is drawn too.
+  // The best layout's run is simulated, too.
   EXPECT_NEAR(best.at("result").at("run").at("goodput").at("p50").get<double>(), closed, 0.01);
 }
 
@@ -171,7 +171,7 @@ TEST(Months, ALogOfInterruptionsIsCounted) {
   EXPECT_EQ(causes[0].at("name"), "GPU, memory");
   EXPECT_EQ(causes[0].at("events"), 3.0);
   EXPECT_EQ(causes[1].at("takes"), "nothing");
-  // Four in 30 days, on as many GPUs and cards.
+  // Four interruptions in 30 days, on the same numbers of GPUs and network cards.
   EXPECT_NEAR(answer.at("run").at("interruptions_per_day").get<double>(), 4.0 / 30.0, 0.04);
   const auto complaint = [&](const std::string& text) {
     write_text(log, text);
@@ -197,7 +197,7 @@ TEST(Months, PublishedFiguresAreHeldAgainstRuns) {
     const std::string line = result.standard_output.substr(at + 1, result.standard_output.find('\n', at + 1) - at - 1);
     EXPECT_EQ(line.substr(line.rfind(',') + 1), "yes") << line;
   }
-  // What is missed is shown as well, and each time why.
+  // Missed limits are listed as well, each with its reason.
   const auto times_in = [](const std::string& text, std::string_view part) {
     int times = 0;
     for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++times;

@@ -1,4 +1,4 @@
-// Fabrics as the command line asks for them.
+// Fabrics, as the command line specifies them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ TEST(NetworkCommand, SimulateTellsContentionAndHotLinks) {
   EXPECT_EQ(answer.at("job").at("cluster").at("network").at("routing"), "hash");
 }
 
-// Flags say what keys say.
+// Flags are equivalent to keys.
 TEST(NetworkCommand, FlagsAreKeys) {
   const double four = step_of({"simulate", scarce_job()});
   const double seven = step_of({"simulate", scarce_job(), "--oversubscription", "7"});

@@ -28,7 +28,7 @@ TEST(PartitionCommand, SplitsBareCosts) {
   EXPECT_EQ(answer.at("bottleneck"), 14.0);
 }
 
-// The list that it prints gives the step time that it promises.
+// The printed list gives the promised step time.
 TEST(PartitionCommand, ItsListIsTheJobsList) {
   const std::vector<std::string> job = {"--model", "llama3-8b", "--cluster", "1xdgx-h100", "--pp", "8", "--gbs", "32"};
   const Json answer = answer_to(job);

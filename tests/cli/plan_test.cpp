@@ -1,5 +1,5 @@
-// flopcast plan as its users meet it: one answer in every format, files that other commands take, and a no that says
-// what would be a yes.
+// flopcast plan from the user's view: one answer in every format, files that other commands accept, and negative
+// answers with changes that would help.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ TEST(Plan, HoldsWhatTheUserGives) {
   EXPECT_EQ(answer["space"]["enumerated"], sum);
 }
 
-// What a run would reserve, not what its tensors take, has to leave room.
+// Reserved memory, not only tensors, must fit with room to spare.
 TEST(Plan, RankedLayoutsLeaveRoomByReservedMemory) {
   constexpr double kRoom = 0.95;
   for (const char* stack : {"megatron-core", "nemo", "torchtitan", "megatron-deepspeed", "deepspeed", "pytorch-fsdp"}) {
@@ -55,7 +55,7 @@ TEST(Plan, RankedLayoutsLeaveRoomByReservedMemory) {
   }
 }
 
-// DeepSpeed refuses ZeRO 2 and 3 beside its pipelines, and Megatron-LM's FSDP is not made for them.
+// DeepSpeed refuses ZeRO 2 and 3 with pipelines, and Megatron-LM's FSDP does not support them.
 TEST(Plan, PipelinesAreShardedNoFurtherThanTheStackRuns) {
   const auto most_sharded = [](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"--pp", "2", "--top", "1000", "--format", "json"};
@@ -75,7 +75,7 @@ TEST(Plan, PipelinesAreShardedNoFurtherThanTheStackRuns) {
   EXPECT_GE(most_sharded({"--stack", "torchtitan"}), 2);
 }
 
-// Interruptions cost days: of the answer in the first line, too.
+// Interruptions cost days, also in the first line of the answer.
 TEST(Plan, TheFirstLineSaysTheDaysOfTheFirstRow) {
   const std::vector<std::string> run = {"--tokens", "300B", "--price", "1", "--mtbf", "200h"};
   const CommandResult table = plan_small(run);
@@ -125,7 +125,7 @@ TEST(Plan, ThreadsDoNotShowInAnyByte) {
   EXPECT_EQ(one.standard_output, three.standard_output);
 }
 
-// Rows are kept without the actions of their steps: 200 of up to 4,096 microbatches pass through 60 MB.
+// Rows are kept without the actions of their steps: 200 rows of up to 4,096 microbatches fit into 60 MB.
 TEST(Plan, ManyRowsAreKeptInProportion) {
   std::string script = "exec";
 #ifndef __SANITIZE_ADDRESS__
@@ -159,7 +159,7 @@ TEST(Plan, NamesTheSmallestChangeThatWouldDo) {
     EXPECT_EQ(result.standard_output, "");
     return result.standard_error;
   };
-  // Each change, tried, is a yes.
+  // Every suggested change makes the job fit.
   const std::vector<std::string> full = {
       "plan", "--model", "gpt3-13b", "--cluster", "1xdgx-a100-80g", "--gbs", "64",         "--zero", "1",
       "--tp", "2",       "--pp",     "1",         "--mbs",          "16",    "--recompute"};
@@ -437,7 +437,7 @@ TEST(Plan, EmitsWhatOtherProgramsRead) {
   struct Program {
     std::string name;
     std::string file;
-    std::vector<std::string> rest;  // what the file does not say
+    std::vector<std::string> rest;  // settings that are not in the file
   };
   const std::vector<Program> programs = {
       {"megatron", "arguments.txt", {"--cluster", "2xdgx-a100-80g"}},
@@ -449,7 +449,7 @@ TEST(Plan, EmitsWhatOtherProgramsRead) {
         plan_small({"--emit", program.name, "--stack", "megatron-core", "-o", program.file}, options);
     ASSERT_EQ(emitted.exit_code, 0) << emitted.standard_error;
     EXPECT_EQ(emitted.standard_output, "");
-    // The forecast that its note holds is that of the file read back.
+    // The forecast in the note equals that of the file read back.
     const std::size_t note = emitted.standard_error.find("note: forecast: ");
     ASSERT_NE(note, std::string::npos) << emitted.standard_error;
     const double planned = std::stod(emitted.standard_error.substr(note + std::string("note: forecast: ").size()));
@@ -494,7 +494,7 @@ TEST(Plan, ItsFileFeedsCompare) {
   EXPECT_EQ(compared["a"]["time_s"], plan["best"]["result"]["iteration"]["time_s"]);
 }
 
-// Full fine-tuning of 8 B parameters takes 16 bytes and more each: no 24 GiB hold it. Four bits do.
+// Full fine-tuning of 8 B parameters takes at least 16 bytes for each, too much for 24 GiB. Four bits fit.
 TEST(Plan, MethodsOfFineTuningStandSideBySide) {
   const std::vector<std::string> asked = {"--model", "llama3-8b", "--cluster", "rtx-4090-8x",
                                           "--gbs",   "8",         "--seq",     "1024"};
@@ -530,12 +530,11 @@ TEST(Plan, MethodsRefuseWhatTheyHaveNoUseFor) {
     return result.standard_error;
   };
   EXPECT_NE(complaint({"--emit", "torchrun"}).find("omit --emit"), std::string::npos);
-  EXPECT_NE(
-      complaint({"--svg", "a.svg", "--max-gpus", "4", "--min-gpus"}).find("omit --svg, --max-gpus, --min-gpus"),
-      std::string::npos);
+  EXPECT_NE(complaint({"--svg", "a.svg", "--max-gpus", "4", "--min-gpus"}).find("omit --svg, --max-gpus, --min-gpus"),
+            std::string::npos);
 }
 
-// int8 is the job's own base with lora: its row alone has it.
+// int8 is the base of the job's lora, so it appears only in that row.
 TEST(Plan, MethodsKeepTheBaseOfTheJobsOwn) {
   const auto lora = [](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"plan",     "--model", "llama3-8b",  "--cluster", "rtx-4090-8x",
@@ -552,7 +551,7 @@ TEST(Plan, MethodsKeepTheBaseOfTheJobsOwn) {
   EXPECT_EQ(qlora, other_qlora) << "nf4 with both";
 }
 
-// How many microbatches a pipeline holds follows from the batch.
+// The number of microbatches that a pipeline holds depends on the batch.
 TEST(Memory, OfFineTunedPipelinesAsksForTheBatch) {
   const std::vector<std::string> asked = {"memory", "--model", "llama3-8b",  "--cluster", "dgx-h100",
                                           "--seq",  "1024",    "--finetune", "lora"};
@@ -572,8 +571,8 @@ TEST(Memory, OfFineTunedPipelinesAsksForTheBatch) {
   EXPECT_EQ(with({(folder.path() / "job.json").string()}).exit_code, 2);
 }
 
-// A rank that a file gives to its galore is of no account with the optimizer of a flag; beside that of the file it is a
-// mistake, as is one that a flag gives.
+// A galore rank in the file is ignored if a flag sets another optimizer; next to the file's optimizer it is an error,
+// as is a rank given by a flag.
 TEST(Memory, TheRankOfAnOptimizerThatAFlagReplacesIsLeftOut) {
   const TemporaryFolder folder;
   const auto run = [&folder](const char* training, const std::vector<std::string>& more) {

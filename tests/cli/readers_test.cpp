@@ -51,9 +51,9 @@ TEST(Readers, AStackFileIsTheObjectThatItHolds) {
   write_text(job, R"({"training": {"stack": "ours.json"}})");
   std::vector<std::string> beside = {job};
   beside.insert(beside.end(), run.begin(), run.end());
-  // A bare file name is one beside the job; where that is does not matter.
+  // A plain file name is relative to the job's folder, whatever the current one.
   EXPECT_DOUBLE_EQ(step_time(beside), slow);
-  // As the catalogue writes its entries.
+  // In the catalogue's notation.
   for (const char* name : {"megatron-2022", "zero-bubble"}) {
     const std::string entry = (project_folder() / "model/catalog/stacks" / (std::string(name) + ".json")).string();
     EXPECT_DOUBLE_EQ(with({"--stack", entry}), with({"--stack", name}));
@@ -166,7 +166,7 @@ TEST(Readers, APathInAJobFileIsRelativeToTheFile) {
   EXPECT_NE(result.standard_error.find("job.json:/model"), std::string::npos) << result.standard_error;
 }
 
-// What the core's readers complain about much later must still point into the user's file.
+// Late errors of the core's readers must still point into the user's file.
 TEST(Readers, LateComplaintsPointIntoTheFile) {
   const TemporaryFolder folder;
   const auto complaint = [&folder](const std::string& name, const std::string& text, std::vector<std::string> flags) {

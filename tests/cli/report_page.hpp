@@ -5,7 +5,7 @@
 
 namespace flopcast {
 
-/// The JSON inside a page that --html or `flopcast report` wrote; null where there is none.
+/// The JSON inside a page written by --html or `flopcast report`; null if there is none.
 inline std::string data_of_page(const std::string& html) {
   const std::string opening = "<script type=\"application/json\" id=\"report-data\">";
   const std::size_t from = html.find(opening);

@@ -1,4 +1,4 @@
-// `flopcast report`: a page of saved results says what the page of the command that saved them does.
+// `flopcast report`: a page of saved results equals the page of the command that saved them.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -127,7 +127,7 @@ TEST_F(Report, AModelMayBeCalledLikeAPartOfThePage) {
   EXPECT_EQ(page("r.html").at("views").size(), 1U);
 }
 
-// The curves over the timeline are tensors, so their limit is what is left for tensors.
+// The curves over the timeline are tensors, so their limit is the memory available for tensors.
 TEST_F(Report, TheLimitOfMemoryCurvesIsThatOfTensors) {
   ASSERT_EQ(simulate("a.json", {"--stack", "megatron-deepspeed", "--html", "a.html"}).exit_code, 0);
   const Json view = page("a.html").at("views").at(0);
@@ -142,11 +142,11 @@ TEST_F(Report, TimelinesOfEarlyVersionsTellNoWaiting) {
   write("early.json", saved);
   const CommandResult reported = run({"report", "early.json", "-o", "r.html"});
   ASSERT_EQ(reported.exit_code, 0) << reported.standard_error;
-  EXPECT_NE(reported.standard_error.find("tells no transfers"), std::string::npos) << reported.standard_error;
-  EXPECT_NE(page("r.html").at("question").get<std::string>().find("tells no transfers"), std::string::npos);
+  EXPECT_NE(reported.standard_error.find("lacks transfers"), std::string::npos) << reported.standard_error;
+  EXPECT_NE(page("r.html").at("question").get<std::string>().find("lacks transfers"), std::string::npos);
 }
 
-// The page of a command whose answer is tables.
+// The page of a command whose answer consists of tables.
 TEST_F(Report, PlansSweepsMemoryAndErrorsArePagesToo) {
   const auto wrote = [this](const std::vector<std::string>& words) {
     const CommandResult result = run(words);
@@ -189,7 +189,7 @@ TEST_F(Report, PlansSweepsMemoryAndErrorsArePagesToo) {
   EXPECT_EQ(run({"validate", "--documented", profile, "--html", "page.html"}).exit_code, 2);
 }
 
-// What a page says that a change gives is what the change gives.
+// Gains promised on a page equal the forecasts of the changes.
 TEST_F(Report, AdviceIsForecast) {
   ASSERT_EQ(simulate("now.json", {"--html", "page.html"}).exit_code, 0);
   ASSERT_EQ(simulate("twice.json", {"--gbs", "128"}).exit_code, 0);
@@ -206,7 +206,7 @@ TEST_F(Report, AdviceIsForecast) {
   bool found = false;
   for (const Json& line : advice) found = found || line.get<std::string>().rfind(told, 0) == 0;
   EXPECT_TRUE(found) << told << " is not in " << advice;
-  // Of a job that does not fit, what makes it fit.
+  // For a job that does not fit: changes that make it fit.
   ASSERT_EQ(
       simulate("large.json", {"--pp", "4", "--vpp", "2", "--dp", "2", "--recompute", "none", "--html", "page.html"})
           .exit_code,

@@ -1,4 +1,4 @@
-// `flopcast run` when the machine fails it: killed, interrupted, out of room. What was measured stays readable.
+// `flopcast run` when the machine fails: killed, interrupted, disk full. Measured steps stay readable.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -51,7 +51,7 @@ class RunFaults : public testing::Test {
     return text.empty() ? 0 : Json::parse(text).at("run").at("steps").size();
   }
 
-  // The flopcast-run that writes this test's file.
+  // The flopcast-run process that writes this test's file.
   std::optional<pid_t> launcher() const {
     for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
       const std::string name = entry.path().filename().string();
@@ -68,7 +68,7 @@ class RunFaults : public testing::Test {
     return static_cast<pid_t>(std::stol(status.substr(status.find("PPid:") + 5)));
   }
 
-  // Starts a run that would take hours, and sends its flopcast-run a signal once it has finished a step.
+  // Starts a run that would take hours, and sends its flopcast-run a signal after the first step.
   CommandResult run_with_signal(int signal, bool to_parent = false) {
     auto running = std::async(std::launch::async, [&] { return start_flopcast(run_of({"--steps", "1000000"})); });
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(50);
@@ -139,7 +139,7 @@ TEST_F(RunFaults, AFullDiskForTheTraceLosesNothingElse) {
   }
 }
 
-// A limit on the size of files fails a write as a full disk does. The last file that was whole stays.
+// A limit on file sizes makes a write fail as on a full disk. The last complete file stays.
 TEST_F(RunFaults, ADiskThatFillsUpKeepsWhatWasWritten) {
   std::vector<std::string> words = {"sh", "-c", "ulimit -f 200; exec \"$@\"", "sh", FLOPCAST_PROGRAM};
   const std::vector<std::string> run = run_of({"--steps", "40"});

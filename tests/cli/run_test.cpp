@@ -1,4 +1,4 @@
-// `flopcast run`: real training on threads, seen from outside. What is asserted is structure, never time.
+// `flopcast run`: real training on threads, seen from outside. Tests check structure, never time.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ class Run : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 };
 
-// Thread and name of every slice: what lies above what when two traces are laid over each other.
+// Thread and name of every slice, which align when two traces are overlaid.
 std::set<std::string> slices_of(const fs::path& trace) {
   std::set<std::string> slices;
   const Json document = Json::parse(read_text(trace));
@@ -63,7 +63,7 @@ TEST_F(Run, TakesAPlan) {
     for (const char* axis : {"tp", "pp", "dp", "micro_batch_size"}) {
       EXPECT_EQ(layout.at(axis), best.at("layout").at(axis)) << part << " " << axis;
     }
-    // A plan without pipeline names no schedule; a job always has one.
+    // A plan without pipeline has no schedule, but a job always has one.
     EXPECT_EQ(best.at("layout").at("schedule").is_null(), best.at("layout").at("pp") == 1);
     EXPECT_TRUE(layout.at("schedule").is_string()) << part;
   }
@@ -72,8 +72,7 @@ TEST_F(Run, TakesAPlan) {
 TEST_F(Run, TrainsAdaptersAndSaysWhatOfTheBaseIsNotExecuted) {
   const CommandResult result = start_flopcast(run_of({"--finetune", "qlora", "--lora-rank", "4", "--format", "json"}));
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
-  EXPECT_NE(result.standard_error.find("note: frozen weights have 32 bits in this run, not nf4"),
-            std::string::npos);
+  EXPECT_NE(result.standard_error.find("note: frozen weights have 32 bits in this run, not nf4"), std::string::npos);
   const Json run = Json::parse(result.standard_output);
   const Json sent = run.at("measured").at("communication").at("dp").at("bytes_sent_per_rank");
   // 8 replicas: r·(in + out) elements of queries, keys, values, output and both halves of a plain MLP, in 4 layers.
@@ -137,7 +136,7 @@ TEST_F(Run, ShowsForecastReplayAndMeasurement) {
     EXPECT_GT(answer.at(side).at("iteration").at("time_s").get<double>(), 0) << side;
     EXPECT_EQ(answer.at(side).at("memory").at("per_pipeline_rank").size(), 2U) << side;
   }
-  // The bytes of both directions are counted as they are forecast: in fp32, whatever the job's precision.
+  // Bytes are counted in both directions as in the forecast: in fp32, whatever the job's precision.
   const auto sent = [&](const char* side) { return answer[side]["communication"]["pp"]["bytes_sent_per_rank"]; };
   EXPECT_DOUBLE_EQ(sent("forecast").get<double>(), sent("measured").get<double>());
   EXPECT_EQ(answer.at("repetitions").at("count"), 1);
@@ -171,7 +170,7 @@ TEST_F(Run, AReportOfASavedRunTellsWhatItsOwnPageDoes) {
   EXPECT_EQ(Json::parse(data_of_page(read_text(report))).at("question"), header);
 }
 
-// What the spans of the forecast's timeline hold, by the bytes told, peaks where the forecast of memory does.
+// The bytes held by the spans of the forecast's timeline peak at the forecast's memory peak.
 TEST_F(Run, TellsWhatItsActionsKeep) {
   const CommandResult result = start_flopcast(
       run_of({"--pp", "2", "--model.tied_embeddings", "false", "--schedule", "zb-h1", "--format", "json"}));
@@ -227,12 +226,12 @@ TEST_F(Run, EmulatesMoreRanksThanProcessors) {
   const Json answer = Json::parse(result.standard_output);
   EXPECT_EQ(answer.at("compute"), "sleep");
   EXPECT_TRUE(answer.at("losses").empty());
-  // Two replicas: the slowest rank works 8 times 6 ms, and the others lead up to it.
+  // Two replicas: the slowest rank works 8 times 6 ms, after the other ranks have filled the pipeline.
   EXPECT_GE(answer.at("forecast").at("iteration").at("time_s").get<double>(), 8 * 6e-3);
   EXPECT_GE(answer.at("measured").at("iteration").at("time_s").get<double>(), 8 * 6e-3 * 0.99);
 }
 
-// A rank that takes twice as long as forecast, by a file of the run, and by its trace.
+// Finds a rank that takes twice as long as forecast, from the file of the run and from its trace.
 TEST_F(Run, CompareNamesItsSlowRank) {
   const std::string job = (folder_ / "job.json").string();
   const std::string file = (folder_ / "slow.json").string();
@@ -336,7 +335,7 @@ TEST_F(Run, KeepsTheMeasurementFile) {
       }
       EXPECT_EQ(forwards, 16U);
     }
-    // 16 activations over each of three boundaries, and as many gradients back.
+    // 16 activations over each of three boundaries, and the same number of gradients back.
     EXPECT_EQ(step.at("timeline").at("transfers").size(), 96U);
   }
 }
@@ -376,11 +375,11 @@ TEST_F(Run, CompressedGradientsTakeFewerBytes) {
   EXPECT_GT(whole, 0.0);
   EXPECT_NEAR(bytes_of("8bit") / whole, 1.0 / 4, 0.02);
   EXPECT_NEAR(bytes_of("4bit") / whole, 1.0 / 8, 0.02);
-  // Four replicas: three times 8 bytes for 1 % of the values instead of 2 · 3/4 times 4 bytes for each.
+  // Four replicas: three times 8 bytes for 1 % of the values instead of 2 · 3/4 times 4 bytes for each value.
   EXPECT_NEAR(bytes_of("topk:0.01") / whole, 0.04, 0.005);
 }
 
-// Neither the calibrations nor whether they agree have a part in it.
+// Neither the calibrations nor their agreement matter.
 TEST_F(Run, TheJobsTimesNeedNoCalibration) {
   const fs::path file = folder_ / "job-times.json";
   const CommandResult result =
@@ -394,7 +393,7 @@ TEST_F(Run, TheJobsTimesNeedNoCalibration) {
   for (const char* part : {"timelines", "later_timelines", "messages"}) EXPECT_TRUE(calibration.at(part).empty());
 }
 
-// Training may leave the numbers: the run and its file are whole nevertheless.
+// A loss may become NaN or infinite: the run and its file are complete nevertheless.
 TEST_F(Run, ALossThatIsNoNumberIsShown) {
   const std::string file = (folder_ / "diverged.json").string();
   const std::vector<std::string> words = {"--pp", "2", "--learning-rate", "999999", "--training.optimizer", "sgd"};
@@ -435,7 +434,7 @@ TEST_F(Run, ScalesAModelDownUnderItsLayout) {
   const Json kept = Json::parse(read_text(file)).at("run").at("job");
   EXPECT_EQ(kept.at("model").at("vocab"), 786);
   EXPECT_EQ(kept.at("training").at("sequence_length"), 32);
-  // Of 128 experts two are left, in no groups any more.
+  // Two of 128 experts remain, without groups.
   const CommandResult grouped =
       start_flopcast({"run", "--model", "qwen3-30b-a3b", "--model.experts.groups", "8", "--model.experts.group_top_k",
                       "4", "--cluster", "1xdgx-h100", "--dp", "8", "--gbs", "8", "--scale", "1/64", "--steps", "1"});

@@ -1,4 +1,4 @@
-// flopcast schedule compare, the asynchronous side of schedule show and simulate, and searched schedules of jobs.
+// flopcast schedule compare, asynchronous schedules in schedule show and simulate, and searched schedules of jobs.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ Json json_of(std::vector<std::string> arguments) {
   return Json::parse(result.standard_output);
 }
 
-// What `schedule show --versions` prints is what was computed independently, in all 19 cases.
+// Output of `schedule show --versions` equals independently computed versions in all 19 cases.
 TEST(ScheduleShow, VersionsEqualTheReference) {
   const auto folder = reference_folder();
   if (!folder) GTEST_SKIP() << "no reference folder: set FLOPCAST_REFERENCE";
@@ -213,7 +213,7 @@ TEST(ScheduleSimulate, HalvesTheBackwardPassAloud) {
 TEST(ScheduleCompare, SharesANumberForEachRankOutToItsChunks) {
   const Json answer = json_of({"compare", "--pp", "2", "-m", "4", "--schedule", "gpipe,interleaved,chimera",
                                "--forward", "3,1", "--backward", "6,2"});
-  // Rank 0 is busy for 4 (3 + 6) and waits for the fill.
+  // Rank 0 is busy for 4 (3 + 6), and waits while the pipeline fills.
   EXPECT_EQ(answer.at("schedules")[0].at("makespan"), 39);
   for (const Json& schedule : answer.at("schedules")) EXPECT_GE(schedule.at("makespan"), 36) << schedule;
   const Json all = json_of({"compare", "--pp", "2", "-m", "4", "--forward", "1,2,3"});
@@ -299,8 +299,7 @@ TEST(ScheduleShow, CountsUpdatesOfCopiesAndReplicas) {
   };
   const std::string path = file.substr(5);
   EXPECT_EQ(title({path}), path + ": flushed weights, updated every 2 microbatches");
-  EXPECT_EQ(title({path, "--policy", "newest"}),
-            path + ": newest weights, updated every 1 microbatch of each replica");
+  EXPECT_EQ(title({path, "--policy", "newest"}), path + ": newest weights, updated every 1 microbatch of each replica");
   EXPECT_EQ(title({"--schedule", "chimera", "--pp", "2", "-m", "4"}),
             "chimera: flushed weights, updated every 2 microbatches of each copy");
 }
@@ -329,7 +328,8 @@ TEST(ScheduleCompare, RefusesWhatItCannotUse) {
   refused({"--pp", "4", "-m", "4", "--backward", "2", "--backward-input", "3"}, "is more than --backward");
   const CommandResult partition = run_flopcast({"partition", "--costs", "1,2,3", "--stages", "2", "--tp", "2"});
   EXPECT_EQ(partition.exit_code, 2);
-  EXPECT_NE(partition.standard_error.find("--tp: applies only to a job"), std::string::npos) << partition.standard_error;
+  EXPECT_NE(partition.standard_error.find("--tp: applies only to a job"), std::string::npos)
+      << partition.standard_error;
 }
 
 Json simulated(const std::string& schedule, std::vector<std::string> more = {}) {
@@ -354,8 +354,8 @@ int peak_of(const Json& answer) {
   return peak;
 }
 
-// The search is given the job's own times, so that what it promises holds for the forecast: a step no longer than those
-// of the fixed orders within their memory, and more time the less memory it may use.
+// The search uses the job's times, so its promise holds for the forecast: a step no longer than with the fixed orders
+// in the same memory, and longer steps with less memory.
 TEST(Simulate, SearchesZeroBubbleSchedulesForTheJobsTimes) {
   const Json shallow = simulated("zb-h1");
   const Json deep = simulated("zb-h2");

@@ -1,4 +1,4 @@
-// What the commands print as JSON is what docs/schema promises.
+// JSON output of the commands conforms to docs/schema.
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ void expect_schema(const char* schema, const std::vector<std::string>& arguments
   ASSERT_EQ(result.exit_code, 0) << result.standard_error;
   const Json answer = Json::parse(result.standard_output);
   EXPECT_EQ(schema_violation(rules, answer), "");
-  // No key without a rule: what is printed is documented.
+  // Every printed key has a rule, that is, is documented.
   const bool is_list = rules["type"] == "array";
   const Json& one = is_list ? rules["items"] : rules;
   if (!one.contains("properties")) return;

@@ -1,4 +1,5 @@
-// flopcast-mpi under mpirun: plans and sweeps of four ranks are those of one process byte for byte, whoever is lost.
+// flopcast-mpi under mpirun: plans and sweeps of four ranks equal those of one process byte for byte, whichever rank is
+// lost.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -34,8 +35,8 @@ class Shared : public testing::Test {
     return run_command(words, options());
   }
 
-  // Ranks that are killed once number 2 has written five rows: number 2 alone, or all, as mpirun does without recovery.
-  // It takes its time, in which the others would finish.
+  // Ranks are killed after number 2 has written five rows: only number 2, or all, as mpirun does without recovery.
+  // Number 2 is slow, so the others would finish.
   CommandResult mpirun_losing(const char* lost, const Words& flags, const Words& command) const {
     std::string script =
         "rows() { grep -c index shared.json.partial.rank-2 2> /dev/null || true; }; if expr "
@@ -71,7 +72,7 @@ class Shared : public testing::Test {
 
 const Words kSmallSweep = {"sweep", "--model", "gpt3-13b",   "--cluster", "4xdgx-a100-80g", "--gbs",
                            "256",   "--vary",  "pp=1,2,3,4", "--vary",    "tp=1,2,8"};
-// Rows of milliseconds, so that a rank is lost in the middle.
+// Rows take milliseconds, so that a rank is lost in the middle.
 const Words kSweep = {"sweep",  "--model",  "gpt3-175b", "--cluster",       "128xdgx-a100-80g",
                       "--gbs",  "1536",     "--vary",    "pp=4,8,12,16,32", "--vary",
                       "tp=4,8", "--vary",   "mbs=1,2,3", "--vary",          "recompute=none,selective,full",
@@ -108,7 +109,7 @@ TEST_F(Shared, ARerunCompletesTheMissingPart) {
   ASSERT_TRUE(killed()) << lost.standard_error;
   ASSERT_NE(lost.exit_code, 0);
   ASSERT_FALSE(std::filesystem::exists(folder_.path() / "shared.json"));
-  // A row that was finished is not computed again: it keeps a mark.
+  // A finished row is not computed again: it keeps a mark.
   const std::filesystem::path kept = folder_.path() / "shared.json.partial.rank-2";
   std::string text = read_text(kept);
   const std::size_t row = text.find("\"values\":{");
@@ -131,7 +132,7 @@ TEST_F(Shared, RowsOfAnotherQuestionAreRefused) {
   const CommandResult first = mpirun({}, of_ranks(kSmallSweep));
   ASSERT_EQ(first.exit_code, 0) << first.standard_error;
   EXPECT_EQ(shared(), expected);
-  // Rows of another question are not mixed in.
+  // Rows of another question are ignored.
   write_text(folder_.path() / "shared.json.partial.rank-1", "{\"question\":{\"job\":{}}}\n");
   const CommandResult refused = mpirun({}, of_ranks(kSmallSweep));
   EXPECT_EQ(refused.exit_code, 2);
@@ -141,13 +142,13 @@ TEST_F(Shared, RowsOfAnotherQuestionAreRefused) {
   EXPECT_EQ(alone.exit_code, 2) << alone.standard_error;
 }
 
-// What an editor left, with the right question or an index that is none, is computed again.
+// Rows damaged by an editor, with the right question or an invalid index, are computed again.
 TEST_F(Shared, RowsThatAreNoneAreComputedAgain) {
   const Words plan = {"plan",       "--model", "gpt3-1.3b", "--cluster", "4xdgx-a100-80g", "--gbs", "64",
                       "--max-gpus", "32",      "--top",     "2"};
   for (const Words& command : {kSmallSweep, plan}) {
     const std::string expected = serial(command);
-    // The rows of a run whose output cannot be written stay.
+    // The rows of a run whose output cannot be written are kept.
     std::filesystem::remove(folder_.path() / "shared.json");
     std::filesystem::create_symlink("/dev/full", folder_.path() / "shared.json");
     EXPECT_EQ(run_command(of_ranks(command), options()).exit_code, 4);

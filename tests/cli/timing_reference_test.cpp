@@ -1,4 +1,4 @@
-// The independent timing cases of the reference folder, through the command line: each case's own order goes in as CSV.
+// The independent timing cases of the reference folder, through the command line: each case's order is given as CSV.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Commands as people type them: tasks.tsv and mistakes.tsv beside this file. The first try succeeds, or gets a line
-// that mends it.
+// Commands as people type them: tasks.tsv and mistakes.tsv next to this file. The first attempt succeeds, or gets a
+// message that shows how to fix it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ std::vector<std::string> all_commands() {
   return all;
 }
 
-// What tasks and mistakes name: the examples, a schedule, a saved result, a plan.
+// Files used by tasks and mistakes: the examples, a schedule, a saved result, a plan.
 void fill(const std::filesystem::path& folder) {
   std::filesystem::copy(project_folder() / "examples", folder / "examples", std::filesystem::copy_options::recursive);
   CommandOptions options;
@@ -95,7 +95,7 @@ TEST(TypedCommands, MistakesAreMendedByTheirMessage) {
   try_all("mistakes.tsv");
 }
 
-// Every table and every help at the widths that people have. Commands that are shown to be pasted stay in one line.
+// Every table and every help text at usual widths. Commands to be pasted stay on one line.
 TEST(TypedCommands, TablesFitTheTerminal) {
   const TemporaryFolder folder;
   fill(folder.path());
@@ -133,7 +133,7 @@ TEST(TypedCommands, TablesFitTheTerminal) {
     typed.push_back(fmt::format("catalog {}", kind));
   }
   for (const int width : {200, 120, 80}) {
-    // Help is text, which breaks at any width as it does at the narrowest.
+    // Help is text, which wraps at any width as it does at the narrowest.
     if (width == 80) {
       for (const std::string& command : all_commands()) typed.push_back(command + " --help-all");
     }
@@ -154,7 +154,7 @@ TEST(TypedCommands, TablesFitTheTerminal) {
   }
 }
 
-// The parser's own words, which name neither the flag as typed nor what would be right.
+// Messages of the parser library, which name neither the flag as typed nor a fix.
 void expect_own_words(const std::string& command, const CommandResult& result) {
   EXPECT_NE(result.exit_code, 1) << command << "\n" << result.standard_error;
   for (const char* raw : {"Could not convert", "required", "Expected", "argument to", "disallowed", "At Most"}) {
@@ -175,11 +175,11 @@ TEST(TypedCommands, AWrongValueIsAnsweredInOurWordsForEveryFlag) {
   for (const std::string& command : all_commands()) {
     std::vector<std::string> words = typed_words(command + " --list-flags");
     std::istringstream flags(run_flopcast(words, options).standard_output);
-    // What needs no more than a flag would begin: these are stopped by a file that is not there.
+    // These commands need only a flag to start, so a missing file stops them.
     const bool begins = command == "validate" || command == "calibrate";
     if (begins) words.insert(words.begin() + 1, {command == "validate" ? "--published" : "--nccl-tests", "missing"});
     for (std::string flag; std::getline(flags, flag);) {
-      // What a job is told is the same in every command.
+      // Job flags are the same in every command, so they are tested once.
       if (!flag.starts_with("--") || flag.starts_with("--help") || !known.insert(flag).second) continue;
       for (const std::string& typed : {flag + "=?x", flag + "=", flag}) {
         if (typed == flag && (begins || command == "run")) continue;
@@ -192,7 +192,7 @@ TEST(TypedCommands, AWrongValueIsAnsweredInOurWordsForEveryFlag) {
   EXPECT_GT(tried, 700);
 }
 
-// Thirty questions were collected from trackers; inference, adapters and generation stay open.
+// Thirty questions were collected from issue trackers; inference, adapters and generation remain unanswered.
 TEST(TypedCommands, PublicQuestionsAreAnsweredByACommandEach) {
   std::istringstream lines(read_text(project_folder() / "docs" / "questions.md"));
   int answered = 0;

@@ -1,4 +1,4 @@
-// flopcast validate: the JSON of its answer, exit codes, complaints, and the page that it writes.
+// flopcast validate: its JSON, exit codes, error messages, and the page that it writes.
 
 #include <gtest/gtest.h>
 
@@ -153,12 +153,12 @@ TEST(Validate, AppendsTablesToThePage) {
   EXPECT_EQ(run_flopcast({"validate", "--markdown-page", "--append", "/missing.md"}).exit_code, 2);
 }
 
-// FLOPCAST_BLESS=1 writes the page and its chart anew.
+// FLOPCAST_BLESS=1 rewrites the page and its chart.
 TEST(Validate, WritesThePageInTheDocuments) {
   const TemporaryFolder scratch;
   const auto chart = scratch.path() / "validation.svg";
   std::vector<std::string> words = {"validate", "--markdown-page", "--svg", chart.string()};
-  // Tables of sessions on a GPU, which tests/gpu/evaluate has written.
+  // Tables of GPU sessions, written by tests/gpu/evaluate.
   std::set<std::string> sections;
   const auto folder = project_folder() / "docs" / "validation";
   if (std::filesystem::exists(folder)) {

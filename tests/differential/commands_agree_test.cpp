@@ -1,4 +1,4 @@
-// One question asked of several commands: what they say of it is the same, bit for bit.
+// One question asked through several commands: the answers agree bit for bit.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -35,7 +35,7 @@ Json answer(const Words& words) {
   return json_of(run_flopcast(with(words, {"--format", "json"})));
 }
 
-// Where an answer came from shows in its sentences alone.
+// Only sentences depend on where an answer came from.
 Json figures_told(Json result) {
   for (const char* key : {"assumptions", "warnings", "critical_path"}) result.erase(key);
   return result;

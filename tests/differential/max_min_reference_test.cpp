@@ -1,4 +1,4 @@
-// Flows on shared links in exact fractions: at each moment rates rise together until a link is full, and the flows on
+// Flows on shared links in exact fractions: at each moment, rates rise together until a link is full, and the flows on
 // it stop rising. Small and slow on purpose.
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ struct ExactNetwork {
     return latest;
   }
 
-  // Of the flows under way.
+  // Rates of the active flows.
   std::vector<Fraction> rates(const std::vector<std::size_t>& active) const {
     std::vector<Fraction> rate(flows.size(), 0);
     std::vector<Fraction> left = capacity;

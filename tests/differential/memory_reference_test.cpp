@@ -1,5 +1,4 @@
-// What a rank holds of weights, gradients and optimizer state, counted matrix by matrix as Megatron's modules make
-// them.
+// Weights, gradients and optimizer state of a rank, counted matrix by matrix as created by Megatron's modules.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -19,7 +18,7 @@ struct Shape {
   bool gated, biases, tied, layer_norm;
 };
 
-// Width times height, and a bias where there are any, of what a rank has of a product cut `ways` ways.
+// Width times height, plus biases if any, of a rank's part of a linear layer split `ways` ways.
 long column_cut(const Shape& shape, long in, long out, long ways) {
   return in * (out / ways) + (shape.biases ? out / ways : 0);
 }
@@ -31,7 +30,7 @@ long norm(const Shape& shape) {
 }
 
 std::vector<long> parameters_by_rank(const Shape& shape, long tp, long pp) {
-  // Megatron makes the vocabulary a multiple of 128 on every rank.
+  // Megatron pads the vocabulary to a multiple of 128 on every rank.
   const long vocab = (shape.vocab + 128 * tp - 1) / (128 * tp) * (128 * tp);
   std::vector<long> held(static_cast<std::size_t>(pp), 0);
   for (long layer = 0; layer < shape.layers; ++layer) {

@@ -1,6 +1,6 @@
 // One question, one answer: the random jobs of the corpus (fabrics, asynchronous schedules, offload, paging, LoRA,
-// experts, uneven stages) through every way to ask for a step's time and memory. Bit for bit, also where a job does not
-// fit.
+// experts, uneven stages), through every path that computes a step's time and memory. Bit for bit, also for jobs that
+// do not fit.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -65,14 +65,14 @@ TEST(OneAnswer, TimeAloneIsTheTimelines) {
     EXPECT_EQ(alone.time_s, whole.result.iteration.time_s);
     expect_same_memory(alone.memory, whole.result.memory);
     EXPECT_EQ(step_time(job, no_files), whole.result.iteration.time_s);
-    // A what-if that changes nothing.
+    // A what-if without a change.
     EXPECT_EQ(step_time(whole.step.job, no_files), whole.result.iteration.time_s);
     const Evaluation planned = evaluate_layout(job);
     EXPECT_EQ(planned.memory.fits, whole.result.memory.fits);
     EXPECT_EQ(planned.memory.shown_gib, whole.result.memory.shown_gib);
     EXPECT_EQ(planned.time_s, planned.memory.fits ? whole.result.iteration.time_s : 0.0);
     misfits += whole.result.memory.fits ? 0 : 1;
-    // What is drawn over time is what is summed.
+    // Memory drawn over time peaks at the summed memory.
     for (std::size_t rank = 0; rank < whole.memory.size(); ++rank) {
       EXPECT_NEAR(whole.memory[rank].peak_bytes,
                   whole.result.memory.per_pipeline_rank[rank].total_gib * 1024.0 * 1024.0 * 1024.0, 1.0);
@@ -81,13 +81,13 @@ TEST(OneAnswer, TimeAloneIsTheTimelines) {
   EXPECT_GT(misfits, 10);
 }
 
-// Of many microbatches: what a step that repeats is cut short to has all of its figures, bit for bit.
+// Steps of many microbatches: a step shortened because it repeats has all figures of the full one, bit for bit.
 TEST(OneAnswer, FiguresAloneAreTheForecasts) {
   constexpr int kMore = 12;
   int cut_short = 0;
   for (const CorpusJob& one : corpus_jobs()) {
     SCOPED_TRACE(one.name);
-    if (one.root.at("cluster").contains("network")) continue;  // played whole, and for long
+    if (one.root.at("cluster").contains("network")) continue;  // simulated in full, which takes long
     Json root = one.root;
     root["layout"]["global_batch_size"] = kMore * root["layout"]["global_batch_size"].get<int>();
     const Job job = read_job(root, {});
@@ -105,7 +105,7 @@ TEST(OneAnswer, PricesAreSimulations) {
   for (const CorpusJob& one : corpus_jobs()) {
     SCOPED_TRACE(one.name);
     const Forecast whole = forecast(read_job(one.root, {}), no_files);
-    // Of a job whose stages the job lists or balances, rows of other layouts have none.
+    // If the job lists or balances its stages, rows with other layouts have no price.
     const LayoutPrices prices = price_layouts({.text = one.root.dump()}, {.rows = 1, .values = {}, .schedules = {}});
     if (std::isnan(prices.time_s.front())) {
       ADD_FAILURE() << prices.reasons[prices.reason.front()];
@@ -119,7 +119,7 @@ TEST(OneAnswer, PricesAreSimulations) {
   EXPECT_EQ(priced, static_cast<int>(corpus_jobs().size()));
 }
 
-// Prices took the shards of the job's own axes for those of every row.
+// Regression: prices used the shards of the job's axes for every row.
 TEST(OneAnswer, ShardsOfHsdpFollowEachRow) {
   Json root = {{"model", "gpt3-1.3b"},
                {"cluster", {{"name", "dgx-h100"}, {"nodes", 4}}},
@@ -158,7 +158,7 @@ TEST(OneAnswer, CommandsAndThePagesEngineAgree) {
   }
 }
 
-// The page planned runs that the command refuses.
+// Regression: the page planned runs that the command refuses.
 TEST(OneAnswer, CommandAndPageRefuseARunThatNeverFinishes) {
   const Json root = {{"model", "llama3-8b"},
                      {"cluster", {{"name", "dgx-h100"}, {"nodes", 1}}},
@@ -176,7 +176,8 @@ TEST(OneAnswer, CommandAndPageRefuseARunThatNeverFinishes) {
   EXPECT_NE(command.standard_error.find(problem), std::string::npos) << command.standard_error;
 }
 
-// plan refused what simulate said fits: it counted the allocator's slack of the workspace.
+// Regression: plan refused layouts that fit according to simulate, because it applied the allocator's slack to the
+// workspace.
 TEST(OneAnswer, PlanTakesWhatSimulateSaysFits) {
   std::vector<int> lengths = {7488};
   for (int length = 7616; length <= 8000; length += 64) lengths.push_back(length);
@@ -230,7 +231,7 @@ Json oversubscribed(int factor) {
   return root;
 }
 
-// Prices left the network out: 7.82 s.
+// Regression: prices ignored the network: 7.82 s.
 TEST(OneAnswer, PricesShareTheFabric) {
   constexpr int kFactor = 64;
   const Json root = oversubscribed(kFactor);
@@ -239,7 +240,7 @@ TEST(OneAnswer, PricesShareTheFabric) {
   EXPECT_EQ(prices.time_s.front(), forecast(read_job(root, {}), no_files).result.iteration.time_s);
 }
 
-// A step on a fabric was compared with one without: "-37637952 us longer".
+// Regression: a step on a fabric was compared with one without: "-37637952 us longer".
 TEST(OneAnswer, NoHypothesisMakesAStepNegativelyLonger) {
   constexpr int kFactor = 64;
   const TemporaryFolder folder;

@@ -1,5 +1,5 @@
-// Schedules as text, timed by sixty lines that share nothing with the engine: a queue of moments at which a rank looks
-// again whether it can go on.
+// Schedules as text, timed by sixty lines of code that share nothing with the engine: a queue of moments at which a
+// rank checks again whether it can proceed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Step {
   char kind = 'F';
   int microbatch = 0;
 };
-using Cell = std::vector<Step>;  // two of an overlapped pair
+using Cell = std::vector<Step>;  // two for an overlapped pair
 using Key = std::pair<char, std::pair<int, int>>;
 
 struct Times {
@@ -90,7 +90,7 @@ class Replay {
       if (next[rank] == rows_[rank].size() || answer.last_end[rank] > now) continue;
       const Cell& cell = rows_[rank][next[rank]];
       const long ready = ready_at(cell, rank);
-      if (ready < 0) continue;  // woken when what it waits for ends
+      if (ready < 0) continue;  // woken when its dependency ends
       if (ready > now) {
         moments.emplace(ready, rank);
         continue;
@@ -113,7 +113,7 @@ class Replay {
   }
 
  private:
-  // When all it needs has come; -1 while the end of something is not known.
+  // Time at which all inputs have arrived; -1 while an end is unknown.
   long ready_at(const Cell& cell, std::size_t rank) const {
     long ready = 0;
     const auto need = [&](const std::string& kinds, int stage, int microbatch) {

@@ -22,7 +22,7 @@ std::vector<std::string> lines_of(std::string_view text) {
   return lines;
 }
 
-// Words as a shell splits them, with single and double quotes.
+// Splits a line into words like a shell, with single and double quotes.
 std::vector<std::string> words_of(std::string_view command) {
   std::vector<std::string> words;
   std::optional<std::string> word;

@@ -1,5 +1,5 @@
-// Runs every flopcast command that README, docs and examples show, and compares what it prints with what they say.
-// FLOPCAST_BLESS=1 rewrites the documents with what is printed now.
+// Runs every flopcast command shown in README, docs and examples, and compares its output with the document.
+// FLOPCAST_BLESS=1 updates the documents.
 
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ TEST(Documents, ShowWhatTheCommandsPrint) {
   std::size_t count = 0;
   for (const std::filesystem::path& file : documents()) {
     const std::string text = read_text(file);
-    // Commands are shown as from the project's root, and may write files: they run beside a copy of the examples.
+    // Commands are shown as from the project's root and may write files, so they run next to a copy of the examples.
     const TemporaryFolder scratch;
     std::filesystem::copy(project_folder() / "examples", scratch.path() / "examples",
                           std::filesystem::copy_options::recursive);
@@ -68,7 +68,7 @@ TEST(Documents, ShowWhatTheCommandsPrint) {
   std::cout << "compared the output of " << count << " commands in documents\n";
 }
 
-// What stands behind a prompt is run by the test above, wherever it stands.
+// Every command after a prompt is run by the test above.
 TEST(Documents, EveryPromptIsACommandThatIsRun) {
   for (const std::filesystem::path& file : documents()) {
     const std::string text = read_text(file);
@@ -90,7 +90,7 @@ TEST(Documents, EveryExampleSaysHowToRunIt) {
   }
 }
 
-// "Suite.Name" in code: a test that a document says checks something.
+// "Suite.Name" in code: a test to which a document refers.
 std::vector<std::string> tests_named_in(const std::string& markdown) {
   static const std::regex kTest("`([A-Z][A-Za-z0-9]*)[.]([A-Z][A-Za-z0-9]*)`");
   std::vector<std::string> names;
@@ -141,7 +141,7 @@ TEST(ConsoleBlocks, FindCommandsAndTheirOutput) {
   EXPECT_EQ(with_outputs(text, {"unused\n", "new\n"}),
             "text\n```console\n$ ./flopcast a 'b c'\nout 1\n…\nout 9\n$ ls\nx\n$ flopcast d\nnew\n```\n```\n$ flopcast "
             "no\n```\n");
-  // Only a line of its own stands for anything.
+  // Only "…" on a separate line matches any lines.
   EXPECT_EQ(with_outputs("```console\n$ flopcast a\n1, …\n```\n", {"2, …\n"}), "```console\n$ flopcast a\n2, …\n```\n");
 }
 

@@ -1,4 +1,5 @@
-// docs/gallery.md and its pictures show every schedule of the catalogue as it is now. FLOPCAST_BLESS=1 rewrites them.
+// docs/gallery.md and its pictures show every schedule of the catalogue in its current form. FLOPCAST_BLESS=1 rewrites
+// them.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ constexpr int kRanks = 4;
 constexpr int kMicrobatches = 8;
 constexpr Ticks kUnit = 1'000'000;
 
-// A rank takes 1 for the forward of a microbatch and 2 for its backward, spread over the chunks or slices that it has.
+// A rank takes 1 for the forward pass of a microbatch and 2 for its backward pass, spread over its chunks or slices.
 TimesOfProgram times_for(int microbatches) {
   return [microbatches](const Program& program) {
     const std::vector<Action>& actions = program.ranks.front();
@@ -40,7 +41,7 @@ TimesOfProgram times_for(int microbatches) {
   };
 }
 
-// The page's schedules are asked for the same; one that refuses it, for the next larger number of microbatches.
+// The page uses the same request for all schedules; if one refuses it, the next larger number of microbatches.
 ScheduleRequest request_of(const ScheduleInfo& info) {
   ScheduleRequest request;
   request.pipeline_ranks = kRanks;
@@ -121,7 +122,7 @@ std::string section_of(const ScheduleInfo& info, const ScheduleRequest& request,
 
 class Gallery : public testing::Test {
  protected:
-  // Equal to what is stored, or stored when asked to.
+  // Compares a file with its stored version, or stores it on request.
   static void compare(const std::filesystem::path& file, const std::string& text) {
     if (std::getenv("FLOPCAST_BLESS") != nullptr) {
       std::filesystem::create_directories(file.parent_path());

@@ -1,4 +1,4 @@
-// Every row of the published and re-derived cost formulas, by the functions that price a job.
+// Every row of the published and re-derived cost formulas, computed by the functions that price a job.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -47,7 +47,7 @@ Training half_precision() {
   return training;
 }
 
-// The middle one of three stages of one layer each: nothing but a block.
+// The middle one of three stages of one layer each, which contains only a block.
 StageCosts block_of(const Json& row, int tp, bool sequence_parallel, Recompute recompute) {
   Job job;
   job.training = half_precision();
@@ -112,7 +112,7 @@ TEST_F(AnalyticCosts, ActivationMemory) {
     const double sbh = row.at("s").get<double>() * row.at("b").get<double>() * row.at("h").get<double>();
     EXPECT_NEAR(core / none, row.at("attention_share"), 1e-12);
     EXPECT_NEAR(core / sbh, row.at("five_as_over_h"), 1e-9);
-    // The published share is that of the recomputed attention in one forward pass.
+    // The published fraction is that of the recomputed attention in one forward pass.
     EXPECT_NEAR(selective.recompute_flops / selective.model_flops * 3.0, row.at("selective_flops_overhead"), 1e-12);
   }
 }

@@ -1,4 +1,4 @@
-// Weight versions and staleness of asynchronous schedules against independently computed tables.
+// Weight versions and staleness of asynchronous schedules, compared with independently computed tables.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -45,7 +45,7 @@ TEST_F(AsyncStaleness, WeightStashing) {
       EXPECT_EQ(ours.backward_version, ours.version) << stage;
       EXPECT_EQ(ours.delay, stage.at("delay").get<std::vector<int>>()) << stage;
       EXPECT_EQ(ours.versions_kept, stage.at("max_live_versions").get<int>()) << stage;
-      // What the catalogue promises without replaying.
+      // Values that the catalogue promises without replaying.
       const ScheduleInfo& info = *find_schedule("pipedream");
       ScheduleRequest request;
       request.pipeline_ranks = ranks;
@@ -108,8 +108,8 @@ TEST(WeightVersions, AFlushKeepsOne) {
   }
 }
 
-// PipeMare, section 2: between a forward and the update that its gradient goes into lie (2 (P - i) + 1) / N updates on
-// average (i from 1), and the backward's weights are the newest.
+// PipeMare, section 2: on average (2 (P - i) + 1) / N updates occur between a forward pass and the update with its
+// gradient (i from 1), and the backward pass uses the newest weights.
 TEST(WeightVersions, WithoutAStashForwardAndBackwardDiffer) {
   for (const int ranks : {1, 2, 4, 7}) {
     for (const int accumulation : {1, 3, 8}) {
@@ -130,7 +130,7 @@ TEST(WeightVersions, WithoutAStashForwardAndBackwardDiffer) {
           EXPECT_EQ(weights.delay[index], weights.backward_version[index] - weights.version[index]);
           if (k >= 24 * accumulation && k < 32 * accumulation) delayed += weights.delay[index];
         }
-        // The paper's delay counts the microbatch itself, so that it is 1 / N where nothing lies in between.
+        // The paper's delay counts the microbatch itself, so it is 1 / N if nothing is in between.
         const double mean = static_cast<double>(delayed) / (8 * accumulation) + 1.0 / accumulation;
         EXPECT_DOUBLE_EQ(mean, (2.0 * (ranks - (stage + 1)) + 1) / accumulation) << ranks << " " << stage;
         EXPECT_EQ(weights.largest_delay(), promised.staleness(request, stage)) << ranks << " " << accumulation;
@@ -175,7 +175,7 @@ TEST(WeightVersions, VerticalSyncIsAVariant) {
   EXPECT_EQ(name.info->weight_policy(request), WeightPolicy::kStashed);
 }
 
-// With fewer microbatches per update than ranks two buffers do not suffice, which is why 2BW asks for a >= p.
+// With fewer microbatches per update than ranks, two buffers do not suffice, which is why 2BW requires a >= p.
 TEST(WeightVersions, TooLittleAccumulationNeedsMoreThanTwoBuffers) {
   const Program program = program_of("pipedream", 8, 64, std::nullopt);
   const std::vector<StageVersions> stages = weight_versions(program, WeightPolicy::kStashed, 2);

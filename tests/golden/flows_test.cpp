@@ -1,5 +1,5 @@
-// Flows on shared links against the reference's ends (SimGrid, exact rationals), against closed forms, and against a
-// slow filler of our own on random programs.
+// Flows on shared links, compared with the reference's end times (SimGrid, exact rationals), with closed forms, and
+// with a slow independent algorithm on random programs.
 
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ TEST_P(FlowReference, EndsAreThose) {
 }
 INSTANTIATE_TEST_SUITE_P(Network, FlowReference, testing::Values("flows.json", "coupled.json"));
 
-// Routes of our own, where the reference's are not hashed and no link is unlike what its topology says.
+// Routes computed here, for references without hashed routes whose links all match their topology.
 TEST(FlowRoutes, OfATopologyGiveTheSameEnds) {
   const auto reference = reference_folder();
   if (!reference) GTEST_SKIP() << "no reference folder: routes were not compared";
@@ -70,9 +70,9 @@ TEST(FlowRoutes, OfATopologyGiveTheSameEnds) {
     for (FlowId flow = 0; flow < hops.size(); ++flow) {
       as_long = as_long && flows.program.uses_of(flow).size() == hops[flow];
     }
-    // SimGrid leaves a group's black links out where it goes from chassis to chassis within the group.
+    // SimGrid omits a group's black links on routes between chassis of the same group.
     EXPECT_TRUE(as_long || topology.value("chassis", 1) > 1) << each.at("name");
-    // Both ways round a ring of even size may be as long; SimGrid takes the one upward from some hosts only.
+    // On a ring of even size, both directions may be equally long; SimGrid uses the upward one only from some hosts.
     const std::vector<int> sizes = topology.value("dims", std::vector<int>());
     const bool has_ties = std::any_of(sizes.begin(), sizes.end(), [](int size) { return size > 2 && size % 2 == 0; });
     if (has_ties || !as_long) continue;
@@ -83,7 +83,7 @@ TEST(FlowRoutes, OfATopologyGiveTheSameEnds) {
   EXPECT_EQ(compared.size(), 7u);
 }
 
-// Three flows of 2, 3 and 4 GB into a card of 10 GB/s: thirds, then halves, then alone.
+// Three flows of 2, 3 and 4 GB into a card of 10 GB/s: a third each, then half each, then all.
 TEST(Flows, ShareWhatIsThere) {
   FlowProgram program;
   const LinkId card = program.add_link(10e9);
@@ -94,7 +94,8 @@ TEST(Flows, ShareWhatIsThere) {
   EXPECT_LT(worst_of(finish_times(program), {0.6, 0.8, 0.9}), 1e-12);
 }
 
-// A capped flow leaves the rest to the other: 8 GB at 7.5 GB/s until the 2 GB at 2.5 are through, then at 10.
+// A capped flow leaves the remaining bandwidth to the other: 8 GB at 7.5 GB/s until the 2 GB at 2.5 are finished, then
+// at 10.
 TEST(Flows, ACapLeavesTheRestToOthers) {
   FlowProgram program;
   const LinkId card = program.add_link(10e9);
@@ -116,7 +117,7 @@ TEST(Flows, WeightsCountAsSoManyFlows) {
   EXPECT_LT(worst_of(finish_times(program), {0.5, 0.5}), 1e-12);
 }
 
-// A flow starts when those before it have ended, whatever its own time; what takes no time ends at once.
+// A flow starts when its predecessors have ended, whatever its start time; flows without duration end at once.
 TEST(Flows, WaitForOthers) {
   FlowProgram program;
   const LinkId card = program.add_link(10e9);
@@ -148,7 +149,8 @@ TEST(Flows, OfOneKindHaveOneClass) {
   EXPECT_LT(worst_of(finish_times(ring), std::vector<double>(kHosts, 0.02)), 1e-12);
 }
 
-// Rates by filling everything anew at every event, in plain seconds: slow, and with nothing in common but the rule.
+// Max-min rates recomputed from scratch at every event, in floating-point seconds: slow, and independent of the
+// library.
 class SlowFiller {
  public:
   explicit SlowFiller(const FlowProgram& program) : program_(program) {}
@@ -189,7 +191,7 @@ class SlowFiller {
   }
 
  private:
-  // Below 0 while it waits.
+  // Negative while it waits.
   double start_of(FlowId flow, const std::vector<double>& end) const {
     if (program_.predecessors_of(flow).empty()) return program_.start(flow);
     double start = 0.0;
@@ -274,7 +276,8 @@ TEST(Flows, ASlowFillerAgreesOnRandomPrograms) {
   }
 }
 
-// The same program several times over, side by side and mixed: classes of the copies' size at least.
+// Several copies of the same program, side by side and interleaved: flows form classes of at least the number of
+// copies.
 TEST(Flows, CopiesOfAProgramEndAsTheOne) {
   std::mt19937_64 random(30);
   for (int each = 0; each < 200; ++each) {

@@ -11,7 +11,7 @@
 
 namespace flopcast {
 
-/// Fits against the rows of a measured table that were held out of them (is_held_out): errors of each table, printed.
+/// Evaluates fits on rows of a measured table that were held out (is_held_out), and prints the errors of each table.
 
 struct HeldOutMachine {
   const char* folder;
@@ -20,7 +20,7 @@ struct HeldOutMachine {
 };
 const std::vector<HeldOutMachine>& held_out_machines();
 
-/// Where the tables are; nothing without the reference folder.
+/// Folder of the tables; nullopt without the reference folder.
 std::optional<std::filesystem::path> held_out_tables();
 
 struct HeldOut {
@@ -32,12 +32,12 @@ HeldOut held_out_errors(const std::vector<double>& fitted, const std::vector<dou
 void print_held_out_heading(const char* what);
 void print_held_out(const std::string& name, std::size_t trained, const HeldOut& held);
 
-/// How many of the tables that a fit accepts are predicted well.
+/// Counts how many of the tables that a fit accepts are predicted well.
 class HeldOutTally {
  public:
   HeldOutTally(double median, double p90) : median_(median), p90_(p90) {}
   void add(const HeldOut& held);
-  /// Printed and returned.
+  /// Prints and returns the number.
   int good() const;
   static constexpr double kAny = 1e9;
 

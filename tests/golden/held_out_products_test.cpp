@@ -1,5 +1,5 @@
-// The GEMM fit against products that it has not seen: linear layers of an A100 and a GH200 measured elsewhere. Every
-// fifth row is held out; the figures of each table are printed and bounded.
+// The GEMM fit on unseen GEMMs: linear layers of an A100 and a GH200 measured elsewhere. Every fifth row is held out;
+// the figures of each table are printed and bounded.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ GemmShape shape_of(const std::string& table, const Row& row) {
   return shape(tokens, std::ceil(50257.0 / unit) * unit / mp, dim);
 }
 
-// A row: its forward pass, and how long both products of its backward pass took.
+// A row: time of its forward pass, and of both GEMMs of its backward pass.
 struct LinearRow {
   GemmPoint forward;
   double backward_s = 0.0;
@@ -81,7 +81,7 @@ std::vector<double> forward_times(const ComputeModel& model, const std::vector<L
   return times;
 }
 
-// By how much the backward pass of each row was slower than the model says, as a logarithm.
+// Logarithm of the slowdown of each row's backward pass relative to the model.
 std::vector<double> slowness(const ComputeModel& model, const std::vector<LinearRow>& rows) {
   std::vector<double> logs;
   for (const LinearRow& row : rows) {
@@ -93,8 +93,8 @@ std::vector<double> slowness(const ComputeModel& model, const std::vector<Linear
   return logs;
 }
 
-// Forward times of the held rows with what their backward passes tell of the device's state: a line through the
-// logarithms of the fitted rows.
+// Forward times of the held-out rows, corrected by the device state that their backward passes reveal: a line through
+// the logarithms of the fitted rows.
 std::vector<double> times_in_state(const ComputeModel& model, const LinearTable& table) {
   const std::vector<double> state = slowness(model, table.fitted);
   std::vector<double> left = forward_times(model, table.fitted);
@@ -118,9 +118,9 @@ std::vector<double> times_in_state(const ComputeModel& model, const LinearTable&
   return times;
 }
 
-// One fit for each device, of the five linear layers together: what a profile would hold. The A100 multiplied at about
-// 235 TFLOP/s or at 275, the same product both, its forward and its backward pass in the same row alike: no shape tells
-// which. The second figures take that from the backward pass.
+// One fit per device over the five linear layers together, as in a profile. The A100 ran the same GEMM either at about
+// 235 or at about 275 TFLOP/s, forward and backward pass of a row alike, independent of the shape. The second figures
+// infer the state from the backward pass.
 TEST(HeldOut, Products) {
   const auto folder = held_out_tables();
   if (!folder) GTEST_SKIP() << "no reference folder: the GEMM fit was not tried on measured tables";
@@ -144,7 +144,7 @@ TEST(HeldOut, Products) {
       print_held_out("  as its backward pass was", table.fitted.size(), in_state);
       by_shape.add(held);
       by_state.add(in_state);
-      // The worst of the ten, with little room.
+      // The worst of the ten, with little margin.
       EXPECT_LT(held.errors.median, 0.062) << table.name;
       EXPECT_LT(held.p90, 0.125) << table.name;
     }

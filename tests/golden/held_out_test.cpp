@@ -1,5 +1,5 @@
-// The fits against operators and messages that they have not seen: tables of an A100 and a GH200 measured elsewhere.
-// Every fifth row is held out; the figures of each table are printed, and bounded where the tables allow it.
+// The fits on unseen operators and messages: tables of an A100 and a GH200 measured elsewhere. Every fifth row is held
+// out; the figures of each table are printed, and bounded if the tables allow it.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ double value(const Row& row, const char* name, double otherwise = 1.0) {
   return found == row.end() ? otherwise : found->second;
 }
 
-// What the operator's kernels go over: elements, and what does not grow with the tokens or grows otherwise.
+// Work of the operator's kernels: elements, and terms that are constant or grow differently with the tokens.
 std::vector<double> memory_terms(const std::string& table, const Row& row) {
   const double tokens = row.at("b") * row.at("l");
   const double mp = value(row, "mp");
@@ -72,14 +72,14 @@ std::vector<double> memory_terms(const std::string& table, const Row& row) {
   }
   if (table == "gelu") return {1.0, tokens * 4 * dim / mp};
   if (table == "parallel_cross_entropy_128") return {1.0, tokens / mp, tokens};
-  // The rank's part of the table: its gradient is cleared and added up as a whole.
+  // The rank's part of the table, whose gradient is cleared and summed as a whole.
   if (table == "embedding") return {1.0, tokens * dim, dim / mp, tokens};
   // Angles are read for each position and head dimension.
   if (table == "RoPE") return {1.0, tokens * dim / mp, row.at("l") * dim / row.at("h"), tokens * row.at("h") / mp};
   return {1.0, tokens * dim};
 }
 
-// What a product form of the same operators takes.
+// Factors of a product form for the same operators.
 std::vector<double> memory_factors(const std::string& table, const Row& row) {
   const double tokens = row.at("b") * row.at("l");
   const double mp = value(row, "mp");
@@ -96,7 +96,7 @@ std::vector<double> memory_factors(const std::string& table, const Row& row) {
 
 struct Predicted {
   HeldOut held;
-  double fitted_median = 0.0;  // error of the rows that were fitted: what a choice of form may look at
+  double fitted_median = 0.0;  // error of the fitted rows, on which the choice of a form may depend
 };
 
 Predicted predict_sum(const OperatorTable& table, const std::string& name, const std::string& duration) {
@@ -124,9 +124,9 @@ Predicted predict_product(const OperatorTable& table, const std::string& name, c
   return {errors_of(held), errors_of(rows).errors.median};
 }
 
-// Elements of more than 2^31 bytes have offsets beyond 32 bits: PyTorch cuts such a tensor in halves until they fit,
-// with a kernel for each part. The GH200's table tells the time of one of them as that of the forward pass: a half, a
-// quarter and an eighth of what the same elements take below.
+// Elements beyond 2^31 bytes have offsets that exceed 32 bits: PyTorch splits such a tensor in halves until they fit,
+// with one kernel per part. The GH200's table gives the time of one of them as that of the forward pass: a half, a
+// quarter and an eighth of the time of the same elements below that size.
 double parts_in_32_bits(const Row& row) {
   constexpr double kMostBytes = 2147483648.0;
   const double bytes = 2.0 * row.at("b") * row.at("h") / row.at("mp") * row.at("l") * row.at("l");
@@ -144,7 +144,7 @@ OperatorTable read_memory_bound(const std::filesystem::path& folder, const HeldO
   return table;
 }
 
-// A launch and a time an element, or powers of what the time depends on: whichever fits the other rows better.
+// A launch and a time per element, or powers of the factors: whichever fits the other rows better.
 TEST(HeldOut, MemoryBoundOperators) {
   const auto folder = held_out_tables();
   if (!folder) GTEST_SKIP() << "no reference folder: the fits were not tried on measured operators";
@@ -169,8 +169,8 @@ TEST(HeldOut, MemoryBoundOperators) {
   EXPECT_EQ(tally.good(), 40);
 }
 
-// Fused attention pads its head dimension to a multiple of 32, and each multiple is a kernel of its own. What it takes:
-// a launch, its operands, and its causal FLOPs, padded or not; a last wave of blocks of 128 queries is as long as a
+// Fused attention pads its head dimension to a multiple of 32, with a separate kernel for each multiple. Time terms: a
+// launch, the operands, and the causal FLOPs, padded or not; a last wave of blocks of 128 queries takes as long as a
 // full one.
 int padded_dimension(const Row& row) {
   constexpr int kUnit = 32;
@@ -187,8 +187,8 @@ std::vector<double> attention_terms(const Row& row, int multiprocessors) {
   return {1.0, heads * row.at("l") * dimension, scores * padded_dimension(row), scores * dimension};
 }
 
-// A backward pass has 2.5 times the FLOPs of the forward pass. One table's backward times are mostly shorter than its
-// forward ones, and beyond the device's peak: something else was timed.
+// A backward pass has 2.5 times the FLOPs of the forward pass. The backward times of one table are mostly shorter than
+// its forward times and beyond the device's peak, so something else was timed.
 bool backward_is_no_pass(const OperatorTable& table) {
   const auto shorter = std::count_if(table.rows.begin(), table.rows.end(),
                                      [](const Row& row) { return row.at("B_dur(us)") < row.at("F_dur(us)"); });
@@ -232,7 +232,7 @@ TEST(HeldOut, Attention) {
 
 // --- messages ----------------------------------------------------------------------------------------------------
 
-// Some tables hold times of messages that were not sent (1.1 GB in 0.1 ms), and one those of other traffic.
+// Some tables contain times of messages that were not sent (1.1 GB in 0.1 ms), and one contains other traffic.
 std::optional<MessageCurve> curve_or_refusal(const std::string& name, const std::vector<MessagePoint>& points) {
   try {
     return fit_message_curve(name, points).curve;
@@ -256,7 +256,7 @@ TEST(HeldOut, Collectives) {
     std::sort(files.begin(), files.end());
     for (const std::filesystem::path& file : files) {
       const std::string name = file.stem().string();
-      // The summary of the models, and tables that the others are parts of.
+      // Skips the summary of the models, and tables that are contained in others.
       const bool grouped = name.size() > 4 && name[name.size() - 2] == '_' && name[name.size() - 4] == '_';
       if (!grouped) continue;
       std::vector<MessagePoint> fitted;

@@ -1,5 +1,5 @@
-// Message curves through measured collectives, against the errors that an independent implementation of the same fits
-// reached on the same tables. The figures are printed.
+// Message curves fitted to measured collectives, compared with the errors of an independent implementation of the same
+// fits on the same tables. The figures are printed.
 
 #include <gtest/gtest.h>
 
@@ -61,13 +61,13 @@ TEST(MessageFits, MeasuredCollectivesFitAsWellAsElsewhere) {
                 << chosen.curve.segments().size() << " pieces " << 1e2 * chosen.errors.median << " / "
                 << 1e2 * chosen.errors.largest << " %, left out " << 1e2 * chosen.left_out.median << " / "
                 << 1e2 * chosen.left_out.largest << " %\n";
-      // One piece has one answer; where three pieces start may differ.
+      // One piece has a unique solution; three pieces may start at different places.
       constexpr double kRounding = 0.6;
       EXPECT_NEAR(1e2 * one.median, expected.one_median, kRounding) << what;
       EXPECT_NEAR(1e2 * one.largest, expected.one_largest, kRounding) << what;
       EXPECT_LT(1e2 * three.median, expected.three_median + kRounding) << what;
-      // Larger than elsewhere, because ours never falls: a size that took longer than the next ones (24 us at 4 KiB, 17
-      // at 8) is passed by.
+      // Larger than the reference's, because our curve never falls: it ignores a size that took longer than the next
+      // ones (24 us at 4 KiB, 17 at 8).
       EXPECT_LT(1e2 * three.largest, expected.three_largest + 12) << what;
       EXPECT_LT(chosen.errors.median, 0.5 * one.median + 0.01) << what;
       break;

@@ -1,5 +1,5 @@
-// NCCL's own latency-bandwidth model against measured all-reduces. Nothing is fitted, so the errors are printed and
-// only their size is bounded; docs/images/all-reduce.svg draws those of three fabrics.
+// NCCL's latency-bandwidth model, compared with measured all-reduces. Nothing is fitted, so the errors are printed and
+// only their size is bounded; docs/images/all-reduce.svg shows three fabrics.
 
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ TEST(NcclMeasured, AllReducesOnOneA100Node) {
 struct MeasuredFabric {
   std::string title;
   std::string cluster;
-  double largest_error;  ///< of the sizes from 1 MiB on
+  double largest_error;  ///< for sizes from 1 MiB
   std::vector<std::pair<double, double>> rows;
 };
 
@@ -122,7 +122,7 @@ const std::vector<MeasuredFabric>& fabrics() {
   return all;
 }
 
-// FLOPCAST_BLESS=1 draws the picture anew.
+// FLOPCAST_BLESS=1 redraws the picture.
 TEST(NcclMeasured, AllReducesOfThreeFabricsAreDrawn) {
   std::vector<SeriesChart> charts;
   for (const MeasuredFabric& fabric : fabrics()) {

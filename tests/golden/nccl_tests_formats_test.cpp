@@ -1,5 +1,5 @@
-// Every collected table of collectives, written as nccl-tests prints and reports it, is read back: its sizes, times,
-// ranks and nodes, and the bus bandwidth it prints.
+// Every collected table of collectives, written in the formats of nccl-tests, is read back: sizes, times, ranks and
+// nodes, and the bus bandwidth.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ std::vector<PrintedTable> tables_of(const Json& collected) {
     PrintedTable table{entry.at("hw"),    entry.at("collective"), entry.at("dtype"),
                        entry.at("ranks"), entry.at("nodes"),      {}};
     if (table.type == "fp16") table.type = "half";
-    // Where the time was derived from a rounded bandwidth the two do not agree to the last digit.
+    // If the time was derived from a rounded bandwidth, the two do not agree to the last digit.
     const bool derived = entry.at("note").get<std::string>().find("derived") != std::string::npos;
     for (const Json& values : entry.at("rows")) {
       PrintedTable::Row row{values.at(0), values.at(1), values.at(2)};
@@ -87,8 +87,8 @@ double algbw(const PrintedTable& table, const PrintedTable::Row& row) {
 struct TextFormat {
   const char* name;
   const char* prefix;
-  bool root;            // today's column
-  const char* checked;  // what stands in "#wrong" or "error"
+  bool root;            // column in the current format
+  const char* checked;  // contents of "#wrong" or "error"
 };
 
 std::string text_of(const PrintedTable& table, const TextFormat& format) {
@@ -125,7 +125,7 @@ std::string json_of(const PrintedTable& table) {
                                          {"device_info", "a GPU"}});
   }
   for (const PrintedTable::Row& row : table.rows) {
-    // The report keeps six decimals, so that its bandwidth is exact.
+    // The report has six decimals, so its bandwidth is exact.
     const double time = row.time_us;
     const double bus = row.bytes / (time * 1e3) * bus_factor(kind_of(table), table.ranks);
     const Json values = {{"time", time},

@@ -1,6 +1,6 @@
-// A few runs of a source, and forecasts of all its others: what `flopcast fit` is worth where the answer is known. The
-// catalogue had most of these rows in sight, so that what is left to tell is little: the error must not grow, and the
-// intervals must hold what they say.
+// Fits a few runs of a source and forecasts all others: the value of `flopcast fit` where the answer is known. The
+// catalogue was fitted with most of these rows, so little is left to gain: the error must not grow, and the intervals
+// must have their nominal coverage.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -24,11 +24,11 @@ struct Source {
   const char* name;
   const char* source;
   std::function<bool(const Job&)> holds;
-  std::size_t every;  // so many-th of its rows
-  double most_error;  // mean absolute one of those left out, four runs fitted
+  std::size_t every;  // number of rows of which one is used
+  double most_error;  // mean absolute error of the held-out rows with four runs fitted
 };
 
-// Published jobs name none.
+// Published jobs name no files.
 std::string no_file(const std::string& path) {
   ADD_FAILURE() << "asked for " << path;
   return "";
@@ -90,7 +90,8 @@ TEST_P(HeldOutRuns, AFewForecastTheOthers) {
                              1e2 * point.inside, 1e2 * point.half_width);
   }
   EXPECT_LT(curve.back().mape, GetParam().most_error);
-  // The catalogue's constants, which these rows had a part in, are no worse by much: a few runs must not lead away.
+  // The result is not much worse than the catalogue's constants, which were fitted to these rows: a few runs must not
+  // mislead.
   EXPECT_LT(curve.back().mape, curve.back().catalogue_mape + 0.015);
   EXPECT_GE(curve.back().inside, 0.84);
   EXPECT_LT(curve.back().half_width, curve.front().half_width);
@@ -98,7 +99,7 @@ TEST_P(HeldOutRuns, AFewForecastTheOthers) {
 
 INSTANTIATE_TEST_SUITE_P(Published, HeldOutRuns,
                          testing::Values(Source{"NeMo", "dgxc_benchmarking", &sixteen_bits, 1, 0.03},
-                                         // One step in eleven stalls, which no constant tells.
+                                         // One step in eleven stalls, which no constant captures.
                                          Source{"Nanotron", "nanotron_playbook", &up_to_four_nodes, 5, 0.2},
                                          Source{"Mosaic", "mosaic_fsdp", &on_h100, 1, 0.03},
                                          Source{"Bloom", "bigscience_bloom", &any, 1, 0.04},

@@ -1,4 +1,5 @@
-// Splits of layers into stages against torchgpipe's and PipeDream's own, and against exact optima computed elsewhere.
+// Splits of layers into stages, compared with those of torchgpipe and PipeDream, and with exact optima computed
+// elsewhere.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -129,8 +130,8 @@ TEST_F(Partition, ReproducesPipeDreamsPlans) {
     } else if (ratio < 1.0) {
       ++paper_faster;
     } else {
-      // Slower only for what the code counts less: activations over cuts, the version at work in the memory test, and
-      // beyond two replicas the gradients, which it divides by their number twice.
+      // Slower only in terms that the code undercounts: activations over cuts, the current version in the memory test,
+      // and beyond two replicas the gradients, which it divides by their number twice.
       options.activation_compression = 1e18;
       options.memory.reset();
       if (ratio_of() > 1.0 + kRelative) {

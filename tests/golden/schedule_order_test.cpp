@@ -18,8 +18,8 @@
 #include "tests/support/folders.hpp"
 #include "tests/support/parse_csv.hpp"
 
-// Orders that other programs produced, compared with ours action by action. The few in schedules/ travel with the
-// project; the many come from the reference data, which a clone alone does not have.
+// Orders produced by other programs, compared with ours action by action. The few in schedules/ are part of the
+// project; the rest come from the reference data, which is not in the repository.
 
 namespace flopcast {
 namespace {
@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
                     KeptCase{"zbv-p4-m8-pytorch.csv", "zbv", shape(4, 8, 2)},
                     KeptCase{"zbv-p4-m2-pytorch.csv", "zbv", shape(4, 2, 2)}));
 
-// One string a rank, actions separated by blanks.
+// One string per rank, with actions separated by blanks.
 std::string to_csv(const json& order) {
   std::string csv;
   for (const json& rank : order) csv += rank.get<std::string>() + "\n";
@@ -92,7 +92,7 @@ std::string to_csv(const json& order) {
 
 class ReferenceOrders : public testing::Test {
  protected:
-  // The cases of goldens/NAME; nothing, and the test skipped, where there are none.
+  // Cases of goldens/NAME; if there are none, returns nothing and skips the test.
   std::vector<json> cases_of(const std::string& name) {
     const auto folder = reference_folder();
     if (!folder) {
@@ -102,7 +102,7 @@ class ReferenceOrders : public testing::Test {
     return json::parse(read_text(*folder / "goldens" / name)).at("cases").get<std::vector<json>>();
   }
 
-  // Our order against the case's, whose gradient reductions parse_csv leaves out.
+  // Compares our order with the case's, whose gradient reductions parse_csv ignores.
   void compare(const ScheduleInfo& info, const ScheduleRequest& request, const json& reference) {
     const Program expected = parse_csv(to_csv(reference.at("order")), "reference", {});
     const auto refusal = refuse_request(info, request);
@@ -178,12 +178,11 @@ TEST_F(ReferenceOrders, OfTheTimingCases) {
     if (name == names.end()) continue;
     const ScheduleName schedule = parse_schedule_name(name->second);
     ScheduleRequest request = variant(request_of(reference), schedule.variant);
-    // The only case whose group is neither p nor PyTorch's: five microbatches on two ranks in
-    // groups of three.
+    // The only case whose group is neither p nor PyTorch's: five microbatches on two ranks in groups of three.
     const bool odd = schedule.info->name == "interleaved" && request.pipeline_ranks == 2 && request.microbatches == 5;
     if (odd) request.group_size = 3;
     if (schedule.info->name == "hanayo") request.chunks = 2 * reference.at("params").at("W").get<int>();
-    if (schedule.info->name == "dualpipe") request.chunks = 1;  // of each copy
+    if (schedule.info->name == "dualpipe") request.chunks = 1;  // per copy
     compare(*schedule.info, request, reference);
   }
   std::cout << "timing.json: orders read, validated and written back: " << validated << '\n';
@@ -214,7 +213,7 @@ TEST_F(ReferenceOrders, OfPyTorch) {
                  " m=" + reference.at("m").dump() + " v=" + reference.at("v").dump());
     const bool ok = reference.at("status").get<std::string>() == "ok";
     if (ok && reference.contains("order_with_comms")) {
-      // A lowered dump holds the same compute actions in the same order.
+      // A lowered dump has the same compute actions in the same order.
       const Program lowered = parse_csv(to_csv(reference.at("order_with_comms")), "lowered", {});
       EXPECT_EQ(lowered.ranks, parse_csv(to_csv(reference.at("order")), "order", {}).ranks);
       const auto fault = find_fault(lowered);
@@ -227,7 +226,7 @@ TEST_F(ReferenceOrders, OfPyTorch) {
     if (ok) {
       compare(info, request_of(reference), reference);
     } else if (info.name == "interleaved" || info.name == "dualpipev") {
-      // PyTorch's refusals are ours; its demand for m >= p from 1f1b is not.
+      // We refuse what PyTorch refuses, except that it also requires m >= p for 1f1b.
       EXPECT_TRUE(refuse_request(info, request_of(reference)).has_value());
       ++refused_;
     }
@@ -261,7 +260,7 @@ TEST_F(ReferenceOrders, OfDualPipe) {
       for (std::size_t rank = 0; rank < metrics.ranks.size(); ++rank) {
         const Ticks idle = metrics.makespan - metrics.ranks[rank].busy;
         EXPECT_EQ(idle, timed.at("idle_per_rank").at(rank).get<Ticks>());
-        // The published formula is exact for equal F, I and W, and too high by a little otherwise.
+        // The published formula is exact for equal F, I and W, and slightly too high otherwise.
         const Ticks published = timed.at("published_bubble_formula").get<Ticks>();
         const bool equal = stage.forward == stage.input_gradient && stage.forward == stage.weight_gradient;
         EXPECT_LE(idle, published);
@@ -303,7 +302,7 @@ TEST_F(ReferenceOrders, OfMegatron) {
       expect_peaks(generate_schedule(*find_schedule("1f1b"), request), reference.at("peak_inflight"));
       continue;
     }
-    // The warm-up that is one longer to overlap the experts' all-to-all is left out.
+    // Skips cases with a warm-up that is longer by one to overlap the experts' all-to-all.
     if (reference.at("overlap_moe").get<bool>()) continue;
     const ScheduleInfo& interleaved = *find_schedule("interleaved");
     request.group_size = reference.at("microbatch_group_size").get<int>();
@@ -313,7 +312,7 @@ TEST_F(ReferenceOrders, OfMegatron) {
       compare(interleaved, request, reference);
       expect_peaks(generate_schedule(interleaved, request), reference.at("peak_inflight_chunks"));
     } else {
-      // What Megatron-LM refuses is refused, unless it is the group that PyTorch takes by itself.
+      // We refuse what Megatron-LM refuses, unless it is the group that PyTorch chooses on its own.
       ++refused_;
       const bool refused = refuse_request(interleaved, request).has_value();
       const int rounds = std::max(1, request.microbatches / request.pipeline_ranks);

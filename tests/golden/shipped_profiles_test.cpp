@@ -1,5 +1,5 @@
-// The profiles that come with the program are those of the measured tables: fitted again and compared.
-// FLOPCAST_BLESS=1 writes model/catalog/profiles anew. The tables themselves stay where they were published.
+// The profiles shipped with the program equal those fitted again to the measured tables. FLOPCAST_BLESS=1 rewrites
+// model/catalog/profiles. The tables themselves remain at their place of publication.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -39,8 +39,8 @@ struct Machine {
 constexpr double kGigabyte = 1e9;
 constexpr double kGigabit = kGigabyte / 8.0;
 
-// NERSC's and TACC's descriptions of the nodes: four A100, four NVLinks between each two of them, four Slingshot 11
-// cards of 200 Gbit/s; one GH200, one InfiniBand NDR card of 400 Gbit/s.
+// From NERSC's and TACC's descriptions of the nodes: four A100, four NVLinks between each pair, four Slingshot 11 cards
+// of 200 Gbit/s; one GH200, one InfiniBand NDR card of 400 Gbit/s.
 std::vector<Machine> machines() {
   const std::vector<DeviceLink> pairs = {{0, 1, 4}, {0, 2, 4}, {0, 3, 4}, {1, 2, 4}, {1, 3, 4}, {2, 3, 4}};
   return {{"a100-perlmutter",
@@ -70,7 +70,7 @@ SampleKey message(SampleKind kind, double bytes, int ranks, int nodes) {
   return key;
 }
 
-// Sizes an eighth of an octave apart are one, with its median: a thousand sizes say no more.
+// Sizes within an eighth of an octave are merged into their median: a thousand sizes carry no more information.
 void add_curve(Measurement& measurement, SampleKind kind, int ranks, int nodes,
                const std::vector<std::pair<double, double>>& points) {
   constexpr double kPerOctave = 8.0;
@@ -152,15 +152,16 @@ void add_kernels(Measurement& measurement, const std::filesystem::path& folder, 
                                    static_cast<int>(row.at("l")), static_cast<int>(kCommonDimension), true};
     key.kind = SampleKind::kAttentionForward;
     add(measurement, key, row.at("F_dur(us)") * 1e-6);
-    // The GH200's backward times are shorter than the forward ones, and beyond its peak: no pass was timed.
+    // The GH200's backward times are shorter than the forward times, and beyond its peak, so they are not times of a
+    // pass.
     if (std::string(machine.device) == "gh200") continue;
     key.kind = SampleKind::kAttentionBackward;
     add(measurement, key, row.at("B_dur(us)") * 1e-6);
   }
 }
 
-// ..._fp16_NODES_DEVICES.csv; sizes are numbers of fp16 elements. Tables that hold messages which were not sent, and
-// such that scatter without a pattern, are left out.
+// ..._fp16_NODES_DEVICES.csv; sizes are numbers of fp16 elements. Tables with messages that were not sent, and tables
+// that scatter without a pattern, are skipped.
 void add_messages(Measurement& measurement, const std::filesystem::path& folder, const Machine& machine) {
   const std::vector<std::pair<std::string, SampleKind>> kinds = {
       {"allreduce", sample_of(CollectiveKind::kAllReduce)},
@@ -203,12 +204,12 @@ DeviceProfile profile_of(const Machine& machine, const std::filesystem::path& re
   return profile;
 }
 
-// Links by what is published of them alone.
+// Links described only by published figures.
 struct Links {
   const char* profile;
   const char* device;
-  std::vector<std::string> words;  ///< a table whose hardware and source hold all words of one
-  const char* cluster;             ///< of the catalogue, with the same links
+  std::vector<std::string> words;  ///< selects tables whose hardware and source contain all of these words
+  const char* cluster;             ///< cluster of the catalogue with the same links
 };
 
 DeviceProfile profile_of(const Links& links, const std::filesystem::path& reference) {
@@ -234,7 +235,7 @@ DeviceProfile profile_of(const Links& links, const std::filesystem::path& refere
       if (source.find(repository) == std::string::npos) source += (source.empty() ? "" : ", ") + repository;
     }
   }
-  measurement.date = "2026-11-21";  // the tables have none: when they were read
+  measurement.date = "2026-11-21";  // date of reading, because the tables have none
   ProfileRequest request;
   request.name = links.profile;
   request.device = links.device;
@@ -249,7 +250,7 @@ DeviceProfile profile_of(const Links& links, const std::filesystem::path& refere
   return profile;
 }
 
-// Kernels by their shares of the peak.
+// Kernels described by their fractions of the peak.
 struct Kernels {
   const char* profile;
   const char* file;
@@ -264,7 +265,7 @@ DeviceProfile profile_of(const Kernels& kernels, const std::filesystem::path& re
   Measurement measurement = read_simumax_kernels(reference / "measured" / "simumax" / kernels.file);
   measurement.device = kernels.name;
   measurement.multiprocessors = kernels.multiprocessors;
-  measurement.date = "2026-11-21";  // the file has none: when it was read
+  measurement.date = "2026-11-21";  // date of reading, because the file has none
   ProfileRequest request;
   request.name = kernels.profile;
   request.device = kernels.device;
@@ -274,7 +275,7 @@ DeviceProfile profile_of(const Kernels& kernels, const std::filesystem::path& re
   return build_profile(measurement, request);
 }
 
-// What is shipped: everything but the points.
+// The shipped part of a profile: everything but the points.
 Json without_points(const DeviceProfile& profile) {
   Json json = Json::parse(write_profile(profile));
   for (Json& fit : json.at("fits")) fit.erase("points");
@@ -348,7 +349,7 @@ TEST(ShippedProfiles, KernelsAreFittedToPublishedShares) {
   for (const Kernels& kernels : kKernels) check_or_write(profile_of(kernels, *reference));
 }
 
-// Also without the tables.
+// Tested even without the tables.
 TEST(ShippedProfiles, NameSourceDateResidualsAndConfidence) {
   const std::vector<std::string> names = shipped_profile_names();
   ASSERT_GE(names.size(), 7u);

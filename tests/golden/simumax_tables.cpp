@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 using Fields = std::map<std::string, std::string>;
 
-// "b=1, m=4096, k=5120, layout=TN" -> its parts.
+// Parses "b=1, m=4096, k=5120, layout=TN".
 Fields fields_of(const std::string& shape) {
   Fields fields;
   std::istringstream parts(shape);

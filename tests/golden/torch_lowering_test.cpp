@@ -1,4 +1,4 @@
-// Lowered schedules against those of torch.distributed.pipelining, cell by cell. A few travel with the project.
+// Lowered schedules, compared with those of torch.distributed.pipelining cell by cell. A few are part of the project.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -158,8 +158,8 @@ TEST_F(TorchReference, PassesOfOneRank) {
   EXPECT_EQ(compared, 9);
 }
 
-// PyTorch 2.14.1 numbers the last rank's forwards from 1 in the table of Schedule1F1B (its runtime does not): the
-// table fails PyTorch's own validator. Ours says where, and our 1f1b is what PyTorch's runtime does.
+// PyTorch 2.14.1 numbers the last rank's forwards from 1 in the table of Schedule1F1B (its runtime does not): the table
+// fails PyTorch's own validator. Our validator reports the place, and our 1f1b is the order of PyTorch's runtime.
 TEST(PyTorchDefect, LastRankOfThe1F1BTableIsRefused) {
   const std::string table =
       "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n"
@@ -171,9 +171,9 @@ TEST(PyTorchDefect, LastRankOfThe1F1BTableIsRefused) {
   EXPECT_EQ(write_csv(generate_schedule(*find_schedule("1f1b"), {.pipeline_ranks = 2, .microbatches = 4})), runtime);
 }
 
-// Deferred receives run in the order of their consumers, sends in the order of their producers. Two ranks that
-// exchange activations and gradients of several stages then list transfers in different orders, which tells apart only
-// a transport with tags. Found in PyTorch's own vector, and reproduced here as PyTorch makes it.
+// Deferred receives run in the order of their consumers, sends in the order of their producers. Two ranks that exchange
+// activations and gradients of several stages then list transfers in different orders, which only a transport with tags
+// can handle. Found in PyTorch's own vector, and reproduced here as in PyTorch.
 TEST(PyTorchDefect, DeferredReceivesLeaveTheOrderOfTheSends) {
   CellProgram program =
       add_communication(parse_csv("0F0,0F1,3F0,3B0,3F1,3B1,0B0,0B1\n1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n", "v.csv", {}),

@@ -17,8 +17,8 @@
 #include "tests/support/folders.hpp"
 #include "tests/support/parse_csv.hpp"
 
-// The schedules with split backward passes against those of PyTorch, of independent generators, and of the authors'
-// own program. Orders that follow a rule are equal action by action; searched orders are compared by what they take.
+// The schedules with split backward passes, compared with those of PyTorch, of independent generators, and of the
+// authors' program. Orders that follow a rule are equal action by action; searched orders are compared by their times.
 
 namespace flopcast {
 namespace {
@@ -56,7 +56,7 @@ StepTimes times_of(const json& reference) {
   return times;
 }
 
-// Halves of activations as the authors' program counts them: F two, I and W one each back.
+// Halves of activations as counted by the authors' program: F adds two, I and W release one each.
 int peak_halves(const Program& program) {
   int peak = 0;
   for (const std::vector<Action>& actions : program.ranks) {
@@ -171,10 +171,10 @@ TEST_F(ZeroBubble, SearchedOrdersAgainstTheAuthorsOwn) {
     EXPECT_LE(worst_.at(title), worst) << title;
   };
   expect("zb-auto:half", 125, 125, 125, 1.0);
-  // Activations that are held until W leave less room than the authors' program has under the same limit.
+  // Activations held until W leave less memory than the authors' program has under the same limit.
   expect("zb-auto (activations held until W)", 125, 123, 117, 1.018);
-  // No order that ends later than the fixed one is taken; in four cases that leaves no span as short as the
-  // reference's, whose makespan is longer by as much.
+  // Orders that end later than the fixed one are rejected; in four cases that excludes spans as short as the
+  // reference's, whose makespan is longer by the same amount.
   expect("zbv:greedy", 62, 62, 58, 1.0);
   EXPECT_EQ(tallies_.at("zbv:greedy").both_above, 0);
   expect("v-half", 53, 53, 53, 1.0);
@@ -211,9 +211,9 @@ TEST_F(ZeroBubble, OrdersEqualThoseOfPyTorch) {
   EXPECT_EQ(refused, 3);
 }
 
-// PyTorch 2.14 pads its interleaved zero-bubble table with idle slots, but waits for full backwards only, which that
-// schedule has none of: its padded table has no idle slot and claims that 6 m unit steps suffice. The order itself is
-// fine, and idle time is a matter of the clock here, so that waits for input gradients count.
+// PyTorch 2.14 pads its interleaved zero-bubble table with idle slots, but only for waits on full backward passes,
+// which that schedule does not have: its padded table has no idle slot and claims that 6 m unit steps suffice. The
+// order itself is correct; here, the clock determines idle time, so that waits for input gradients count.
 TEST(InterleavedZeroBubble, WaitsForInputGradientsAreIdleTime) {
   const ScheduleRequest request{.pipeline_ranks = 4, .microbatches = 8, .chunks = 2};
   const Program program = generate_schedule(*find_schedule("interleaved-zb"), request);

@@ -1,11 +1,11 @@
-"""flopcast and Calculon over the same 1,000 layouts, SimuMax over its own example (so by the answer), in one run. By hand:
+"""flopcast and Calculon over the same 1,000 layouts, SimuMax over its own example (per answer), in one run. Run by hand:
 
     PYTHONPATH=build/dev/python python3 tests/python/bench_peers.py CALCULON SIMUMAX
 
 CALCULON is a checkout of github.com/calculon-ai/calculon, SIMUMAX one of github.com/MooreThreads/SimuMax (needs sympy and
-pandas); "-" leaves one out. Times are of this process's processor, so that a loaded machine changes ratios least; those of
-several cores are by the clock. Each is the fastest of a few, peers' too. Measured is how long an answer takes, not whether
-it is right: the programs model different things. Calculon computes a formula, as our bounds do; it plays no schedule.
+pandas); "-" omits one. Times are processor times of this process, so that a loaded machine affects ratios least; those of several
+cores are wall times. Each is the fastest of several, also for the peers. They measure how long an answer takes, not whether
+it is right: the programs model different things. Calculon computes a formula, like our bounds; it simulates no schedule.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ AXES = {"tp": (1, 2, 4, 8), "pp": (1, 2, 4, 8, 16, 32), "micro_batch_size": (1, 
 
 
 def layouts(count):
-    """Valid ones, in an order that nothing can learn."""
+    """Valid layouts, in an order that caches cannot learn."""
     valid = []
     for values in itertools.product(*AXES.values()):
         layout = dict(zip(AXES, values))
@@ -112,7 +112,7 @@ def main():
         keys = [{name: layout[name] for name in AXES} for layout in chosen]
 
         def loop():
-            # Of its own: one that knows the layouts would only look them up.
+            # Timed with layouts of its own: repeating the others would only look up cached prices.
             price = flopcast.Pricer(JOB, simulated=simulated)
             for layout in keys:
                 price(**layout)

@@ -1,4 +1,4 @@
-"""Where the tests find what was built, and what ./check reads of them."""
+"""Paths of the build, and test reports for ./check."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def program():
-    """Runs the program itself; what it prints."""
+    """Runs the program and returns its output."""
 
     def run(*arguments, input=None, code=0):
         done = subprocess.run([PROGRAM, *arguments], input=input, capture_output=True, text=True)
@@ -48,7 +48,7 @@ def job():
     }
 
 
-# The cases in Google Test's form, a line each, which tests/support/junit.awk counts.
+# Test cases in Google Test's format, one line each, which tests/support/junit.awk counts.
 _cases = {}
 
 

@@ -1,4 +1,4 @@
-"""Commands as functions: equal to the program, byte for byte, and errors that say what is wrong."""
+"""Commands as functions: same output as the program, byte for byte, and errors with all details."""
 
 import gc
 import itertools
@@ -11,7 +11,7 @@ import pytest
 
 import flopcast
 
-# Layouts of all kinds: what each axis may be, drawn without looking whether they go together.
+# Random layouts: possible values of each axis, drawn without checking whether they are compatible.
 AXES = {
     "model": ["gpt3-13b", "llama3-8b", "llama2-70b", "mixtral-8x7b", "gpt2-1.5b"],
     "cluster": ["dgx-a100-80g", "dgx-h100", "dgx-b200"],
@@ -52,7 +52,7 @@ def test_two_hundred_jobs_are_answered_as_the_program_answers_them(program, tmp_
         try:
             ours = flopcast.simulate(job)
         except flopcast.ConfigError as error:
-            # Of those that make no job a few are compared: the program says the same.
+            # A few of the invalid layouts are compared, too: the program gives the same error.
             if refused < 20:
                 file = tmp_path / "refused.json"
                 file.write_text(json.dumps(job))
@@ -259,7 +259,7 @@ def test_everything_public_is_documented_and_typed(source):
             assert signature.return_annotation is not inspect.Signature.empty, name
             assert all(one.annotation is not inspect.Parameter.empty for one in signature.parameters.values()), name
     assert "Forecasts one training step" in pydoc.render_doc(flopcast)
-    # The stubs name what the module has.
+    # The stubs match the module's contents.
     stubs = ast.parse((source / "python" / "flopcast" / "_core.pyi").read_text())
     told = {node.name for node in stubs.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
     assert told == {name for name in dir(flopcast._core) if not name.startswith("_")}

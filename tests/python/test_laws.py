@@ -1,4 +1,4 @@
-"""Laws of one's own: a schedule, operators, the network; and traces for other simulators."""
+"""User-defined schedules, operator times and network times; and traces for other simulators."""
 
 import json
 import math
@@ -77,7 +77,7 @@ def test_what_a_law_raises_arrives():
         flopcast.simulate(JOB, operator_time=lambda: 1.0)
 
 
-# --- Chakra: a reader of protobuf that knows et_def.proto's numbers ---
+# # --- Chakra: a minimal protobuf reader with et_def.proto's field numbers ---
 
 
 def varint(data, at):
@@ -147,7 +147,7 @@ def test_chakra_traces_fit_together(tmp_path):
             if node["type"] == 7:
                 assert rank in groups[told["pg_name"].decode()] and told["comm_size"] > 0
     assert sends == receives and len(sends) == 2 * 3 * 4 * 16
-    # The computation is the forecast's, a mean over ranks, to the microseconds that Chakra counts in.
+    # Computation time equals the forecast's, a mean over ranks, to the microsecond, Chakra's unit.
     computed = sum(node["micros"] for nodes in traces for node in nodes if node["type"] == 4) * 1e-6 / len(traces)
     assert computed == pytest.approx(result.breakdown.compute_s + result.breakdown.optimizer_s, rel=2e-4)
     collectives = [[(n["attributes"]["comm_type"], n["attributes"]["comm_size"]) for n in nodes if n["type"] == 7]

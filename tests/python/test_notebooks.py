@@ -1,4 +1,4 @@
-"""The notebooks: made from the scripts beside them, which run. FLOPCAST_BLESS=1 makes them again."""
+"""The notebooks: generated from the scripts next to them, which are run. FLOPCAST_BLESS=1 generates them again."""
 
 import json
 import os
@@ -11,7 +11,7 @@ NAMES = ("plan_a_cluster", "paper_figure", "own_schedule", "fit_your_runs", "opt
 
 
 def notebook_of(script):
-    """The cells of a script, which begin at "# %%"."""
+    """Cells of a script, each of which begins at "# %%"."""
     cells = []
     for part in script.split("# %%")[1:]:
         first, _, rest = part.partition("\n")

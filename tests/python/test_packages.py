@@ -1,4 +1,4 @@
-"""What users install: the wheel in a fresh environment without network, the C++ library from outside the tree."""
+"""Installed packages: the wheel in a fresh environment without network, the C++ library used from outside the tree."""
 
 import json
 import os
@@ -20,10 +20,10 @@ def run(*command, **options):
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory, build, source):
-    """A virtual environment with nothing but the wheel."""
+    """A virtual environment with only the wheel."""
     folder = tmp_path_factory.mktemp("wheel")
     module = next((build / "python" / "flopcast").glob("_core*.so"))
-    # A copy: the backend lays the package out below the source tree.
+    # A copy, because the build backend writes below the source tree.
     tree = folder / "tree"
     shutil.copytree(source / "python", tree / "python")
     for name in ("pyproject.toml", "LICENSE"):
@@ -43,7 +43,7 @@ def test_the_wheel_forecasts_in_a_fresh_environment(environment, tmp_path):
             "print(flopcast.simulate(model='gpt3-175b', cluster='8xdgx-a100-80g', tp=8, pp=8, gbs=64).json)")
     printed = run(environment, "-c", code, cwd=tmp_path, env={"PATH": "/usr/bin:/bin"})
     assert printed == flopcast.simulate(model="gpt3-175b", cluster="8xdgx-a100-80g", tp=8, pp=8, gbs=64).json + "\n"
-    # It has stubs and needs neither numpy nor a configured locale.
+    # The module has stubs, and needs neither numpy nor a configured locale.
     run(environment, "-c", "import flopcast, pathlib; f = pathlib.Path(flopcast.__file__).parent; "
         "assert (f / 'py.typed').exists() and (f / '_core.pyi').exists()", cwd=tmp_path)
     recipe = tmp_path / "recipe.yaml"
@@ -76,7 +76,7 @@ def test_a_project_outside_the_tree_uses_the_library(build, source, tmp_path, pr
     assert done.returncode == 0, done.stderr
     assert done.stdout == program("simulate", str(job), "--format", "json")
     assert "layout.tp: valid" in done.stderr and "free network" in done.stderr
-    # Another program's libraries see nothing of ours but what the header declares.
+    # The library exports only the declarations of the header.
     library = next((tmp_path / "installed").rglob("libflopcast.so"))
     names = run("nm", "-DC", "--defined-only", library)
     assert "nlohmann" not in names and "flopcast::forecast(" not in names

@@ -1,4 +1,4 @@
-"""Prices of many layouts: equal to a forecast of each, whatever the columns are made of."""
+"""Prices of many layouts: equal to individual forecasts, whatever the type of the columns."""
 
 import json
 import math
@@ -94,7 +94,7 @@ def test_what_breaks_a_rule_has_a_reason():
     assert [bool(table.reasons[reason]) for reason in table["reason"]] == [True] * 3
     valid = flopcast.prices(JOB, {"tp": [1]})
     assert valid.reasons == [""] and valid["time_s"][0] > 0
-    # It does not fit, and still has both figures.
+    # The layout does not fit, but still has both figures.
     tight = flopcast.prices({**JOB, "model": "gpt3-175b"}, {"tp": [1]})
     assert tight["time_s"][0] > 0 and tight["memory_gib"][0] > 80 and not tight["fits"][0]
     for columns in ({"tp": [1, 2], "pp": [1, 2, 4]}, {"tpp": [1]}, {"tp": [0]}, {"zero": [4]}, {"recompute": ["half"]},

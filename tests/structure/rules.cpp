@@ -122,7 +122,7 @@ std::optional<std::string> system_violation(std::string_view path, const std::st
   return std::nullopt;
 }
 
-// This file may select data files by a pattern.
+// This file may glob for data files.
 constexpr std::string_view kEmbedding = "cmake/embed.cmake";
 
 bool globs_sources(std::string line) {

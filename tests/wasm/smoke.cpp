@@ -1,4 +1,5 @@
-// Shows that the core works in WebAssembly: an answer, an error thrown and caught, and one line that says so.
+// Shows that the core works in WebAssembly: an answer, an error thrown and caught, and one line of output that confirms
+// it.
 #include <cstdio>
 
 #include "base/text/error.hpp"

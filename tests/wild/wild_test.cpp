@@ -1,5 +1,5 @@
-// Files that nobody here wrote, with what they mean: reference/wild of the shared folder. What a case is expected to
-// give is in its truth.json; expect.json beside this test has those that a later reader changed, by id.
+// Files collected from other projects, with their meaning: reference/wild of the shared folder. The expectation of a
+// case is in its truth.json; expect.json next to this test has those that a later reader changed, by id.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ enum class Outcome { kRight, kMisread, kRefusedWrongly, kReadWrongly, kRefusedRi
 constexpr std::array<const char*, 5> kOutcomes = {"right", "wrong silently", "refused, should read",
                                                   "read, should refuse", "refused rightly"};
 
-// What a key that is absent means.
+// Defaults of absent keys.
 const json& unsaid() {
   static const json values = json::parse(R"({"layout.tp": 1, "layout.pp": 1, "layout.cp": 1, "layout.ep": 1,
     "layout.vpp": 1, "layout.dp": 1, "layout.zero": 0, "layout.sequence_parallel": false, "layout.recompute": "none",
