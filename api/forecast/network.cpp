@@ -159,16 +159,16 @@ class NetworkShow final : public Question {
 }  // namespace
 
 QuestionInfo network_flows_question() {
-  return {
-      "network flows",
-      "end times of flows that share links",
-      "flopcast network flows CASE.json [options]",
-      "Computes when flows that share links end. Rates are max-min fair at every moment: no flow could be faster "
-      "without "
-      "slowing down a flow of at most its rate. CASE.json has \"links\" [{\"name\", \"bandwidth\"}] in bytes per second and "
-      "\"flows\" [{\"src\", \"dst\", \"bytes\", \"start\", \"links\", \"rate\", \"after\", \"weights\"}].",
-      {"flopcast network flows incast.json", "flopcast network flows incast.json --format json"},
-      make_question<NetworkFlows>};
+  return {"network flows",
+          "end times of flows that share links",
+          "flopcast network flows CASE.json [options]",
+          "Computes when flows that share links end. Rates are max-min fair at every moment: no flow could be faster "
+          "without "
+          "slowing down a flow of at most its rate. CASE.json has \"links\" [{\"name\", \"bandwidth\"}] in bytes per "
+          "second and "
+          "\"flows\" [{\"src\", \"dst\", \"bytes\", \"start\", \"links\", \"rate\", \"after\", \"weights\"}].",
+          {"flopcast network flows incast.json", "flopcast network flows incast.json --format json"},
+          make_question<NetworkFlows>};
 }
 
 QuestionInfo network_show_question() {

@@ -155,7 +155,7 @@ test('ten tasks: none is reached at once, each can be, and what has to stay is h
     assert.match(await page.locator(`[data-lesson="${task}"]`).innerText(), /^✓/);
   }
   await page.locator('[data-lesson="task-fit"]').click();
-  assert.match(await answerWith({model: 'llama3-8b'}), /^Not yet.*have to stay as they were: model/);
+  assert.match(await answerWith({model: 'llama3-8b'}), /^Not yet.*must stay unchanged: model/);
   await page.locator('[data-lesson="task-idle"]').click();
   assert.match(await answerWith({microbatches: 16}), /^Not yet: 15.8 % idle/);
   await page.locator('[data-lesson="bubble"]').click();
@@ -219,7 +219,7 @@ test('addresses that no page wrote', async () => {
                        {...job, sides: [{cluster: null}]}, {...job, sides: [[]]}, {mode: 'other', sides: [{}]}, {mode: 'schedule', sides: []}]) {
     const other = await opened({fragment: await fragmentOf(page, state)});
     assert.equal(await value(other, 'metrics.makespan'), 21, JSON.stringify(state));
-    assert.match(await trouble(other), /address holds no question/);
+    assert.match(await trouble(other), /cannot read the question in the address/);
     assert.deepEqual(other.complaints, [], JSON.stringify(state));
     await other.close();
   }

@@ -217,10 +217,10 @@ TEST(BadInput, FiguresThatNothingHas) {
                  {"cluster.network.oversubscription", "0.001"});
   expect_refused({"network", "flows", file("flows.json", R"({"links": [{"name": "a", "bandwidth": 1e-300}],
                    "flows": [{"src": 0, "dst": 1, "bytes": 1e300, "start": 0, "links": [0]}]})")},
-                 {"flows[0]", "ends after"});
+                 {"flows[0]", "takes more than"});
   expect_refused({"validate", "--documented", file("run.json", R"({"job": 5, "published": {"iteration.time_s": 1}})")},
                  {"job", "is not an object"});
-  expect_refused({"validate", "--constants", "--svg", file("x.svg", "")}, {"--constants", "a table alone"});
+  expect_refused({"validate", "--constants", "--svg", file("x.svg", "")}, {"--constants", "prints only a table"});
   expect_refused({"validate", "--published", file("rows.json", R"({"rows": [{"id": "a", "source": "b", "job": {},
                    "measured": {"iteration_s": 1e-320}}]})")},
                  {"iteration_s", "is not a plausible step time"});

@@ -65,14 +65,14 @@ TEST(Commands, StepTimesThatVaryAreADistribution) {
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_NE(result.standard_error.find(words), std::string::npos) << result.standard_error;
   };
-  refused({"--jitter", "much"}, "no share from 0 to 100 %");
-  refused({"--jitter", "101%"}, "no share from 0 to 100 %");
+  refused({"--jitter", "much"}, "is not a fraction from 0 to 100 %");
+  refused({"--jitter", "101%"}, "is not a fraction from 0 to 100 %");
   refused({"--straggler", "3"}, "has no factor");
   refused({"--straggler", "3:0.9"}, "needs a factor from 1 to 1000");
   refused({"--straggler", "64:2"}, "devices are 0 to 63");
-  refused({"--samples", "10"}, "nothing to draw");
+  refused({"--samples", "10"}, "nothing to sample");
   refused({"--jitter", "3%", "--samples", "0"}, "0 is not between 1 and");
-  refused({"--jitter", "3%", "--seed", "-1"}, "no whole number");
+  refused({"--jitter", "3%", "--seed", "-1"}, "not a whole number");
   refused({"--jitter", "3%", "--schedule", "pipedream", "--vpp", "1"}, "require a schedule that flushes");
 }
 
@@ -284,7 +284,7 @@ TEST(Commands, SchedulesWithCommunicationsAreWrittenCheckedAndSimulated) {
   EXPECT_EQ(run({"schedule", "show", plain, "--with-comm", "--format", "csv"}, false).standard_output, text);
   const CommandResult again = run({"schedule", "show", lowered, "--with-comm", "--format", "csv"}, false);
   EXPECT_EQ(again.standard_output, text);
-  EXPECT_NE(again.standard_error.find("communications are left out"), std::string::npos) << again.standard_error;
+  EXPECT_NE(again.standard_error.find("communications are ignored"), std::string::npos) << again.standard_error;
   EXPECT_EQ(run({"schedule", "show", lowered, "--format", "csv"}, false).standard_output, read_text(plain));
   const Json json =
       Json::parse(run({"schedule", "show", plain, "--with-comm", "--format", "json"}, false).standard_output);
@@ -309,7 +309,7 @@ TEST(Commands, SchedulesWithCommunicationsAreWrittenCheckedAndSimulated) {
     return run_flopcast(arguments);
   };
   EXPECT_EQ(simulate(lowered).standard_output, simulate(plain).standard_output);
-  EXPECT_NE(simulate(lowered).standard_error.find("communications are left out"), std::string::npos);
+  EXPECT_NE(simulate(lowered).standard_error.find("communications are ignored"), std::string::npos);
 }
 
 TEST(Commands, DeferredReceivesComeWithAWarning) {

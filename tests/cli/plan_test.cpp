@@ -421,7 +421,7 @@ TEST(Plan, RefusesWhatMakesNoSense) {
   refused({"--mtbf", "500h"}, "--tokens");
   refused({"--schedule", "1f1b", "--schedules", "zbv"}, "conflicts with --schedule 1f1b");
   refused({"--show-config"}, "simulate JOB --show-config");
-  refused({"--max-gpus", "4"}, "less than a node");
+  refused({"--max-gpus", "4"}, "less than one node");
   refused({"--max-gpus", "2147483647"}, "at most 16384 nodes");
   refused({"--top", "0"}, "out of range");
   refused({"--threads", "0"}, "out of range");

@@ -75,7 +75,7 @@ TEST(Readers, AStackFileIsComplainedAboutByNameAndPlace) {
   write_text(stack, R"({"gradient_bytes": 20})");
   EXPECT_NE(complaint().find(stack + ":/gradient_bytes"), std::string::npos) << complaint();
   write_text(stack, "[2]");
-  EXPECT_NE(complaint().find("no JSON object"), std::string::npos);
+  EXPECT_NE(complaint().find("must hold a JSON object"), std::string::npos);
   write_text(stack, R"({"name": "ours"})");
   EXPECT_NE(complaint().find("unknown stack"), std::string::npos);
 }

@@ -93,7 +93,7 @@ TEST(ScheduleShow, AFileSaysItsPolicyOnTheCommandLine) {
   refused({"show", path, "--replicas", "3,1"}, "applies only to generated schedules");
   refused({"show", "--schedule", "pipedream-2bw", "--pp", "2", "-m", "4", "--versions", "--policy", "newest"},
           "not how pipedream-2bw updates");
-  refused({"show", "--schedule", "pipedream", "--pp", "2", "-m", "4", "--replicas", "3,,1"}, "whole number a stage");
+  refused({"show", "--schedule", "pipedream", "--pp", "2", "-m", "4", "--replicas", "3,,1"}, "whole number per stage");
   refused({"show", "--schedule", "gpipe", "--pp", "2", "-m", "4", "--replicas", "3,1"}, "has no effect on schedule");
 }
 
@@ -201,7 +201,7 @@ TEST(ScheduleSimulate, HalvesTheBackwardPassAloud) {
       run_schedule({"simulate", "--schedule", "zb-h1", "--pp", "2", "-m", "3", "--forward", "1", "--backward", "3"});
   EXPECT_EQ(halved.exit_code, 0);
   EXPECT_NE(halved.standard_output.find("makespan 13.5"), std::string::npos) << halved.standard_output;
-  EXPECT_NE(halved.standard_error.find("taken as half"), std::string::npos) << halved.standard_error;
+  EXPECT_NE(halved.standard_error.find("assumed to be half"), std::string::npos) << halved.standard_error;
   const std::vector<std::string> sliced = {"simulate", "--schedule", "terapipe",  "--pp", "3",          "-m", "2",
                                            "--slices", "3",          "--forward", "1",    "--backward", "2"};
   EXPECT_EQ(json_of(sliced).at("makespan"), 8);
@@ -324,7 +324,7 @@ TEST(ScheduleCompare, RefusesWhatItCannotUse) {
   refused({"--pp", "4", "-m", "4", "--schedule", "GPipe"}, "did you mean gpipe");
   refused({"--pp", "4", "-m", "4", "--schedule", "ZB-H1"}, "did you mean zb-h1");
   refused({"--pp", "4", "-m", "4", "--schedule", "gpipe", "--replicas", "1,1,1,1"}, "has no effect on any");
-  refused({"--pp", "4", "-m", "4", "--schedule", "gpipe,1f1b", "--fused", "2"}, "no forward and backward overlap");
+  refused({"--pp", "4", "-m", "4", "--schedule", "gpipe,1f1b", "--fused", "2"}, "no forward and backward passes overlap");
   refused({"--pp", "4", "-m", "4", "--backward", "2", "--backward-input", "3"}, "is more than --backward");
   const CommandResult partition = run_flopcast({"partition", "--costs", "1,2,3", "--stages", "2", "--tp", "2"});
   EXPECT_EQ(partition.exit_code, 2);

@@ -124,7 +124,7 @@ TEST(Validate, RefusesDocumentedRunsThatSayNothing) {
   refused("{}", "", "has no figure");
   refused(R"({"iteration.time": 3})", "", "is not a number in results");
   refused(R"({"training.days": 3})", "", "is not a number in results");
-  refused(R"({"iteration.time_s": 0})", "", "no number above zero");
+  refused(R"({"iteration.time_s": 0})", "", "is not a number above 0");
   refused(R"({"iteration.time_s": 3})", R"(, "asumed": "x")", "did you mean assumed");
 }
 
