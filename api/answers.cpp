@@ -36,25 +36,25 @@ std::string csv_of(const std::vector<std::vector<std::string>>& rows) {
 }
 
 // Time returned by a user-defined function. Throws ConfigError if it is not a valid time.
-Seconds time_by_law(const char* law, std::string_view what, double seconds) {
+Seconds checked_time(const char* law, std::string_view what, double seconds) {
   if (seconds >= 0.0 && std::isfinite(seconds)) return Seconds(seconds);
   throw ConfigError({law, fmt::format("returned {} s for {}", seconds, what), "", "return seconds, 0 or more"});
 }
 
-void apply_cost_laws(const OwnLaws& laws, Job& job) {
+void apply_user_costs(const OwnLaws& laws, Job& job) {
   if (!laws.operator_time && !laws.network_time) return;
-  auto costs = std::make_shared<CostLaws>();
+  auto costs = std::make_shared<CostOverrides>();
   if (laws.operator_time) {
     costs->operator_time = [law = laws.operator_time](std::string_view op, std::string_view pass, Seconds ours) {
-      return time_by_law("operator_time", op, law(std::string(op), std::string(pass), ours.value()));
+      return checked_time("operator_time", op, law(std::string(op), std::string(pass), ours.value()));
     };
     job.assumptions.emplace_back("operator times come from a user-defined function");
   }
   if (laws.network_time) {
     costs->network_time = [law = laws.network_time](std::string_view kind, Bytes bytes, const GroupPlacement& group,
                                                     Seconds ours) {
-      return time_by_law("network_time", kind,
-                         law(std::string(kind), bytes.value(), group.ranks, group.nodes, ours.value()));
+      return checked_time("network_time", kind,
+                          law(std::string(kind), bytes.value(), group.ranks, group.nodes, ours.value()));
     };
     job.assumptions.emplace_back("times of messages and collectives come from a user-defined function");
   }
@@ -63,7 +63,7 @@ void apply_cost_laws(const OwnLaws& laws, Job& job) {
 
 constexpr const char* kOwnSchedule = "own";
 
-void apply_schedule_law(const OwnLaws& laws, Job& job) {
+void apply_user_schedule(const OwnLaws& laws, Job& job) {
   if (!laws.schedule) return;
   const auto rows = laws.schedule(job.layout.pp, job.layout.microbatches(), job.layout.vpp.value_or(1));
   job.layout.schedule = std::string("file:") + kOwnSchedule;
@@ -86,8 +86,8 @@ SimulatedStep::SimulatedStep(std::shared_ptr<const Parts> parts) : parts_(std::m
 
 SimulatedStep simulate(const JobInput& input, const OwnLaws& laws) {
   Job job = read_input_job(input);
-  apply_schedule_law(laws, job);
-  apply_cost_laws(laws, job);
+  apply_user_schedule(laws, job);
+  apply_user_costs(laws, job);
   auto parts = std::make_shared<SimulatedStep::Parts>();
   parts->forecast = forecast(job, read_file);
   parts->life = add_run(parts->forecast, WithOptions::kYes);

@@ -8,7 +8,7 @@
 #include "base/host/files.hpp"
 #include "base/text/error.hpp"
 #include "model/job/fields.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 
 namespace flopcast {
 

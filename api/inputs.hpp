@@ -5,7 +5,7 @@
 #include "api/flopcast.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/job.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 
 namespace flopcast {
 

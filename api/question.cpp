@@ -55,7 +55,7 @@ std::string printed(const Answer& answer, const Context& context) {
   return text;
 }
 
-void warn_of(const Forecast& forecast, const Context& context) {
+void print_warnings(const Forecast& forecast, const Context& context) {
   for (const std::string& warning : forecast.result.warnings) context.warn(warning);
   if (forecast.step.job.cluster.shares_links()) return;  // each change would need a simulation of the network
   for (const std::string& line : what_fits(forecast, read_file)) context.tell("  help: " + line);

@@ -106,7 +106,7 @@ const QuestionInfo& question_named(std::string_view name);
 std::string printed(const Answer& answer, const Context& context);
 
 /// Prints a forecast's warnings; for a job that does not fit, also single changes that make it fit, each simulated.
-void warn_of(const Forecast& forecast, const Context& context);
+void print_warnings(const Forecast& forecast, const Context& context);
 /// Adds figure, page and trace of a forecast. `parts` are additional parts of the page.
 void add_timeline_files(const Forecast& forecast, std::function<PageParts()> parts, Answer& answer);
 /// The same for timelines without a job. A trace holds one run, so a trace of several timelines is a usage error.

@@ -74,7 +74,7 @@ class ValuesForm final : public Form {
   void place_trace(const std::string& help) override { add_output("--trace", trace_, help, Dash::kIsNoFile); }
 
   // Called after fill().
-  void say(Context& context) const {
+  void fill_context(Context& context) const {
     figure_.check();
     context.has_figure = context.has_figure || figure_.file();
     context.has_page = page_.has_value();
@@ -156,9 +156,9 @@ class ValuesForm final : public Form {
 };
 
 // A question that has been asked. Its answer refers to the other members.
-class Dialogue {
+class AskedSession {
  public:
-  Dialogue(const AskedQuestion& asked, const std::string& format, bool draws)
+  AskedSession(const AskedQuestion& asked, const std::string& format, bool draws)
       : form_(asked), question_(info_of(asked.name).make()) {
     forget_inputs();
     context_.streams = {printed_.file(), notes_.file(), &asked.input.text};
@@ -168,7 +168,7 @@ class Dialogue {
     context_.pieces = [this] { return std::make_unique<OutputPieces>(context_.streams, ""); };
     question_->declare(form_);
     form_.fill();
-    form_.say(context_);
+    form_.fill_context(context_);
     answer_ = question_->ask(context_);
   }
 
@@ -206,7 +206,7 @@ class Dialogue {
 }  // namespace
 
 CommandAnswer answer_question(const AskedQuestion& asked, const std::string& format, std::string* printed_text) {
-  Dialogue dialogue(asked, format, false);
+  AskedSession dialogue(asked, format, false);
   std::string text;
   try {
     dialogue.finish(text);
@@ -218,7 +218,7 @@ CommandAnswer answer_question(const AskedQuestion& asked, const std::string& for
 }
 
 std::string draw_question(const AskedQuestion& asked) {
-  const Dialogue dialogue(asked, "", true);
+  const AskedSession dialogue(asked, "", true);
   if (dialogue.answer().figure) return dialogue.answer().figure({});
   throw ConfigError({"--svg", fmt::format("{} has no figure", asked.name), "", ""});
 }

@@ -115,7 +115,7 @@ int run_program(const Arguments& arguments, const Streams& streams) {
                            "--version --verbose lists the components of flopcast"});
       }
       std::string text = "flopcast " FLOPCAST_VERSION "\n";
-      if (is_verbose) text += built_of();
+      if (is_verbose) text += build_components();
       write_output(streams, "", text);
       return 0;
     }

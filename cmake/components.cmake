@@ -82,7 +82,7 @@ file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/components.cpp" @ONLY CONTENT [[
 
 namespace flopcast {
 
-std::string_view built_of() {
+std::string_view build_components() {
   return R"(@CMAKE_CXX_COMPILER_ID@ @CMAKE_CXX_COMPILER_VERSION@, @CMAKE_BUILD_TYPE@, for @CMAKE_SYSTEM_NAME@ on @CMAKE_SYSTEM_PROCESSOR@
 built with
 @flopcast_component_lines@)";

@@ -14,7 +14,7 @@
 
 namespace flopcast {
 
-struct CostLaws;
+struct CostOverrides;
 
 /// The input of every forecast: model, hardware and layout.
 struct Job {
@@ -30,8 +30,8 @@ struct Job {
   std::vector<std::string> assumptions;  ///< defaults that affect the result, one sentence each
   std::vector<std::string>
       warnings;  ///< about the input files: settings that are not modelled, or that other software rejects
-  std::shared_ptr<const CostLaws> laws;  ///< user-defined cost model, model/cost/compute.hpp; null: built in
-  Origins origins;                       ///< for errors that only appear once a schedule is chosen
+  std::shared_ptr<const CostOverrides> laws;  ///< user-defined cost model, model/cost/compute.hpp; null: built in
+  Origins origins;                            ///< for errors that only appear once a schedule is chosen
 };
 
 }  // namespace flopcast

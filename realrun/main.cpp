@@ -57,7 +57,7 @@ void take_signals() {
 
 // A hanging rank may still write to its results: the file kept after the last step must do.
 [[noreturn]] void end_process(const std::string& failure) {
-  complain("error: " + failure);
+  print_error("error: " + failure);
   std::_Exit(kEnvironmentFailed);
 }
 
@@ -69,7 +69,7 @@ int launch_on_threads(const LaunchOptions& options, const ThreadOptions& threads
   const PreparedRun run = prepare_run(options);
   RunRecord about;
   about.backend = "threads";
-  keep_run(options, run, about, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
+  run_with_result_file(options, run, about, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
     train_on_threads(run.plan, threads, results, between);
   });
   return 0;

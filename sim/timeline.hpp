@@ -116,7 +116,7 @@ struct Timeline {
   std::vector<Transfer> transfers;       ///< in order of start
   int slices_per_microbatch = 1;         ///< as in the program; more than 1: actions are those of slices
   std::optional<WeightTrack> weights;    ///< only for an asynchronous schedule of the catalogue
-  bool frees_in_pairs = false;           ///< as in the program
+  bool backward_frees_first = false;     ///< as in the program
   int model_copies = 1;                  ///< 2 for a bidirectional schedule, whose ranks hold a stage of each copy
 
   int rank_count() const { return static_cast<int>(ranks.size()); }

@@ -15,7 +15,7 @@
 #include "model/config/object_reader.hpp"
 #include "model/job/fields.hpp"
 #include "model/job/read_job.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 #include "model/units/quantity.hpp"
 #include "planner/plan/plan.hpp"
 #include "planner/tables/tables.hpp"

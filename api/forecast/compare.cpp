@@ -57,7 +57,7 @@ ComparedLayout compared(const JobOptions& job, const std::string& layout) {
   LoadedJob loaded = job.load_with(values);
   // A different tp or pp changes dp, unless the layout sets dp.
   const auto sets_dp = [](const FlagValue& value) { return value.key->field == "layout.dp"; };
-  if (std::none_of(values.begin(), values.end(), sets_dp)) loaded.leave_dp_over();
+  if (std::none_of(values.begin(), values.end(), sets_dp)) loaded.clear_dp();
   return forecast_job(layout, loaded);
 }
 
@@ -169,7 +169,7 @@ class Compare final : public Question {
       throw ConfigError({"--svg", "draws traces over the forecast, but no trace is given", "", "add --trace FILE…"});
     }
     if (!trace_files_.empty()) job_.take_layouts(trace_files_);
-    job_.sort_out_layouts();
+    job_.treat_job_as_layout();
     job_.refuse_show_config("compare");
     const bool asks_why = measured_ || log_ || !trace_files_.empty();
     if (strategies_ + optimizations_ + asks_why > 1) {

@@ -123,7 +123,7 @@ class Memory final : public Question {
 
   void finish(const Context& context) const {
     const MemoryResult& memory = forecast_.result.memory;
-    if (!check_ || memory.fits) return warn_of(forecast_, context);
+    if (!check_ || memory.fits) return print_warnings(forecast_, context);
     std::string text = fmt::format("does not fit: the fullest rank needs {:.1f} GiB but its device has {:.1f} GiB",
                                    memory.shown_gib, memory.capacity_gib);
     for (const std::string& line : what_fits(forecast_, read_file)) text += "\n  help: " + line;

@@ -36,10 +36,10 @@ Table flows_table(const FlowCase& flows, const std::vector<double>& finish) {
 
 // Load of each link until the last flow ends.
 Table links_table(const FlowCase& flows, const std::vector<double>& finish) {
-  std::vector<double> carried(flows.links.size(), 0.0);
+  std::vector<double> bytes_on_link(flows.links.size(), 0.0);
   for (FlowId flow = 0; flow < finish.size(); ++flow) {
     for (const LinkUse& use : flows.program.uses_of(flow)) {
-      carried[use.link] += use.weight * flows.program.bytes(flow);
+      bytes_on_link[use.link] += use.weight * flows.program.bytes(flow);
     }
   }
   const double end = finish.empty() ? 0.0 : *std::max_element(finish.begin(), finish.end());
@@ -47,11 +47,11 @@ Table links_table(const FlowCase& flows, const std::vector<double>& finish) {
   table.title = "links";
   table.columns = {text_column("link"), number_column("GB/s", "gb_per_s"), number_column("GB", "gb"),
                    number_column("used %", "used_percent")};
-  for (LinkId link = 0; link < carried.size(); ++link) {
+  for (LinkId link = 0; link < bytes_on_link.size(); ++link) {
     const double capacity = flows.program.capacity(link);
     table.rows.push_back({flows.links[link], rounded(capacity / kBytesPerGigabyte, 6),
-                          rounded(carried[link] / kBytesPerGigabyte, 6),
-                          end > 0 ? percent(carried[link] / (capacity * end)) : "-"});
+                          rounded(bytes_on_link[link] / kBytesPerGigabyte, 6),
+                          end > 0 ? percent(bytes_on_link[link] / (capacity * end)) : "-"});
   }
   return table;
 }

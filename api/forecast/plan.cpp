@@ -69,7 +69,7 @@ void require_free_nodes(const LoadedJob& loaded, const SearchSpace& space, const
 
 // First of the ranked layouts that the program can run. If there is none, throws the error of the best layout.
 LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
-  std::optional<ConfigError> complaint;
+  std::optional<ConfigError> first_error;
   for (std::size_t place = 0; place < answer.ranked.size(); ++place) {
     const Forecast& forecast = answer.ranked[place].forecast;
     try {
@@ -86,10 +86,10 @@ LaunchFile launch_file_of(LaunchProgram program, const PlanAnswer& answer) {
                                        forecast.result.memory.capacity_gib));
       return file;
     } catch (const ConfigError& error) {
-      if (!complaint) complaint = error;
+      if (!first_error) first_error = error;
     }
   }
-  throw ConfigError(*complaint);
+  throw ConfigError(*first_error);
 }
 
 // Simulates the run of the best layout; the ranking used the closed form.
@@ -294,7 +294,7 @@ class Plan final : public Question {
 
  private:
   Answer methods(const Crew& crew, const Context& context) {
-    std::vector<std::string> others = flags_.not_of_methods(context);
+    std::vector<std::string> others = flags_.unsupported_by_methods(context);
     if (program_) others.emplace_back("--emit");
     if (!others.empty() || crew.shares) {
       throw ConfigError({"--methods",
@@ -334,7 +334,7 @@ class Plan final : public Question {
       throw NegativeAnswer(fmt::format("error: {}\n  help: {}", endless->problem, endless->help));
     }
     require_free_nodes(loaded_, question_.space, plan_.options);
-    if (crew.shares) rows_ = rows_beside(context.file, loaded_.root, "plan", {context.command}, crew);
+    if (crew.shares) rows_ = open_partial_rows(context.file, loaded_.root, "plan", {context.command}, crew);
     // Processes share only the first search: their rows hold results for its memory limit.
     bool shared = rows_ != nullptr;
     const auto search_once = [&](const PlanOptions& options) -> std::optional<SearchResult> {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/text/error.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 #include "model/units/quantity.hpp"
 #include "planner/shared/crew.hpp"
 
@@ -80,7 +80,7 @@ void PlanFlags::apply(SearchSpace& space) const {
   }
 }
 
-std::vector<std::string> PlanFlags::not_of_methods(const Context& context) const {
+std::vector<std::string> PlanFlags::unsupported_by_methods(const Context& context) const {
   std::vector<std::string> given;
   for (const auto& [there, flag] :
        {std::pair(context.has_figure, "--svg"), std::pair(context.has_page, "--html"),

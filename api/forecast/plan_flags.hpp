@@ -26,7 +26,7 @@ class PlanFlags {
   bool verbose() const { return verbose_; }
   bool methods() const { return methods_; }
   /// The given flags that --methods does not support, because it fixes the GPUs and shows only the best layouts.
-  std::vector<std::string> not_of_methods(const Context& context) const;
+  std::vector<std::string> unsupported_by_methods(const Context& context) const;
   /// Throws ConfigError on flags that conflict, or that need tokens or a price that the job does not have.
   PlanOptions options(const Job& job, const JobOptions& asked) const;
   int threads() const;

@@ -106,7 +106,7 @@ class Simulate final : public Question {
     Answer answer{.tables = [this, shown] { return tables(shown); },
                   .rows = [this] { return result_row(forecast_); },
                   .json = [this] { return write_simulation(forecast_); },
-                  .finish = [this, &context] { warn_of(forecast_, context); }};
+                  .finish = [this, &context] { print_warnings(forecast_, context); }};
     add_timeline_files(
         forecast_, [this] { return page_parts(); }, answer);
     if (life_file_) {

@@ -57,7 +57,7 @@ SweepGrid read_grid(const std::vector<std::string>& vary) {
 }
 
 // A different tp, cp, pp or number of GPUs changes the dp of a plan's file, unless flags set it.
-bool leaves_over_another_dp(const JobOptions& job, const SweepGrid& grid) {
+bool changes_dp(const JobOptions& job, const SweepGrid& grid) {
   bool changes = false;
   for (const SweepAxis& axis : grid.axes()) {
     if (axis.key == "layout.dp") return false;
@@ -75,7 +75,7 @@ Job job_of(const JobOptions& job, const SweepGrid& grid, std::size_t index) {
     flags.push_back({&key_named(grid.axes()[axis].key, "--vary"), "--vary", texts[axis]});
   }
   LoadedJob loaded = job.load_with(flags);
-  if (leaves_over_another_dp(job, grid)) loaded.leave_dp_over();
+  if (changes_dp(job, grid)) loaded.clear_dp();
   return JobOptions::read(loaded);
 }
 
@@ -136,7 +136,7 @@ class SweepWriter {
   // False if the reader has closed the output.
   bool add(const std::string& row) {
     if (shown_ != Shows::kPages && !pieces_) begin();
-    if (shown_ == Shows::kValues && !pieces_->write(sweep_json_row(row, count_ == 0))) return reader_left();
+    if (shown_ == Shows::kValues && !pieces_->write(sweep_json_row(row, count_ == 0))) return on_output_closed();
     const std::size_t index = count_++;
     if (shown_ == Shows::kValues && !keeps_ && answered_) return true;
     SweepRow read = read_sweep_row(grid_, row).value();
@@ -145,7 +145,7 @@ class SweepWriter {
     if (shown_ == Shows::kRows) {
       const std::string text = write_table(sweep_table(grid_, {read}, columns_), context_.format);
       // A table with one row; its header has been written already.
-      if (!pieces_->write(std::string_view(text).substr(text.find('\n') + 1))) return reader_left();
+      if (!pieces_->write(std::string_view(text).substr(text.find('\n') + 1))) return on_output_closed();
     }
     if (keeps_) rows_.push_back(std::move(read));
     return true;
@@ -167,7 +167,7 @@ class SweepWriter {
 
  private:
   // A reader that stops early has seen enough, so this is not an error.
-  bool reader_left() {
+  bool on_output_closed() {
     answered_ = answered_.value_or(0);
     return false;
   }
@@ -220,7 +220,7 @@ void answer_alone(const SweepRun& sweep, SweepWriter& writer) {
 }
 
 // False if another process writes the answer.
-bool answer_beside(const SweepRun& sweep, PartialRows& file, const Crew& crew, SweepWriter& writer) {
+bool answer_shared(const SweepRun& sweep, PartialRows& file, const Crew& crew, SweepWriter& writer) {
   Progress progress(sweep.streams, !crew.shares);
   SharedWork work;
   work.parts = sweep.grid.size();
@@ -290,10 +290,10 @@ class Sweep final : public Question {
     // Rows with results and rows with figures are not interchangeable.
     std::vector<std::string> question = vary_;
     if (!whole) question.emplace_back("figures");
-    file_ = rows_beside(context.file, base.root, "vary", question, crew);
+    file_ = open_partial_rows(context.file, base.root, "vary", question, crew);
     if (!file_) {
       answer_alone(sweep, *writer_);
-    } else if (!answer_beside(sweep, *file_, crew, *writer_)) {
+    } else if (!answer_shared(sweep, *file_, crew, *writer_)) {
       return false;
     }
     writer_->finish();

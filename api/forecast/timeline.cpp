@@ -103,7 +103,7 @@ Timeline titled(Timeline timeline, const Program& program, const ComparedSchedul
 BareTimelines bare_timelines(const ScheduleList& list, const BareOptions& options, const Streams& streams) {
   const TimeOptions& times = options.times;
   times.require_readable();
-  list.refuse_what_nobody_reads();
+  list.refuse_unused_numbers_of_all();
   if (list.names.size() > 1) warn_of_unequal_parts(times, streams);
   bool any_pairs = false;
   const auto times_of = [&](const Program& program) {

@@ -38,7 +38,7 @@ DeviceProfile load_profile(const std::string& path) {
 }
 
 /// Options as typed by the user.
-struct Wishes {
+struct CalibrationOptions {
   bool cpu = false;
   bool cuda = false;
   bool quick = false;
@@ -90,12 +90,12 @@ std::optional<SampleKind> collective_of(const std::optional<std::string>& name) 
   return parse<SampleKind>(names[choice_of("--collective", *name, names)]);
 }
 
-NcclTestsRequest nccl_request(const Wishes& wishes) {
+NcclTestsRequest nccl_request(const CalibrationOptions& options) {
   NcclTestsRequest request;
-  request.ranks = count(wishes.ranks, "--ranks");
-  request.nodes = count(wishes.nodes, "--nodes");
-  request.kind = collective_of(wishes.collective);
-  request.in_place = wishes.in_place;
+  request.ranks = count(options.ranks, "--ranks");
+  request.nodes = count(options.nodes, "--nodes");
+  request.kind = collective_of(options.collective);
+  request.in_place = options.in_place;
   return request;
 }
 
@@ -142,46 +142,47 @@ void import_trace(const std::string& path, const TraceRequest& request, const St
   if (!trace.operators.empty()) calibration.tables.push_back(operator_table(trace));
 }
 
-void import_topology(const Wishes& wishes, const Streams& streams, Calibration& calibration) {
+void import_topology(const CalibrationOptions& options, const Streams& streams, Calibration& calibration) {
   std::optional<GpuGeneration> generation;
-  if (wishes.device) {
+  if (options.device) {
     std::vector<std::string> ignored;
-    generation = read_device(*wishes.device, "device", ignored, {}).generation;
+    generation = read_device(*options.device, "device", ignored, {}).generation;
   }
-  const TopologyFacts facts = topology_facts(read_topology(read_file(*wishes.topology), *wishes.topology), generation);
-  for (const std::string& note : facts.notes) warn(streams, fmt::format("{}: {}", *wishes.topology, note));
+  const TopologyFacts facts =
+      topology_facts(read_topology(read_file(*options.topology), *options.topology), generation);
+  for (const std::string& note : facts.notes) warn(streams, fmt::format("{}: {}", *options.topology, note));
   calibration.cluster = facts.cluster;
 }
 
-void tell_what_is_not_fitted(Measurement& measurement, const Streams& streams) {
+void warn_of_unfitted(Measurement& measurement, const Streams& streams) {
   for (const std::string& reason : leave_out_small_groups(measurement)) warn(streams, "not fitted: " + reason);
 }
 
 // File in which calibrate_here keeps its measurements.
-std::string measurement_path(const Wishes& wishes) {
-  if (wishes.measurements) return *wishes.measurements;
-  if (!wishes.profile) return wishes.cuda ? "gpu.measurements.json" : "cpu.measurements.json";
-  std::filesystem::path path = *wishes.profile;
+std::string measurement_path(const CalibrationOptions& options) {
+  if (options.measurements) return *options.measurements;
+  if (!options.profile) return options.cuda ? "gpu.measurements.json" : "cpu.measurements.json";
+  std::filesystem::path path = *options.profile;
   return path.replace_extension(".measurements.json").string();
 }
 
 // Measures this machine or its GPU in a separate program. Throws EnvironmentError if its two passes disagree. Nullopt
 // if the machine lacks the device to be measured, which that program has reported.
-std::optional<Calibration> calibrate_here(const Wishes& wishes, const Streams& streams) {
-  const std::string path = measurement_path(wishes);
+std::optional<Calibration> calibrate_here(const CalibrationOptions& options, const Streams& streams) {
+  const std::string path = measurement_path(options);
   std::vector<std::string> arguments = {"-o", path};
-  if (wishes.cuda) arguments.emplace_back("--cuda");
-  if (wishes.quick) arguments.emplace_back("--quick");
-  if (wishes.seconds) arguments.insert(arguments.end(), {"--seconds", *wishes.seconds});
-  if (wishes.ranks) arguments.insert(arguments.end(), {"--ranks", *wishes.ranks});
-  std::vector<std::string> words = {program_beside("flopcast-measure")};
+  if (options.cuda) arguments.emplace_back("--cuda");
+  if (options.quick) arguments.emplace_back("--quick");
+  if (options.seconds) arguments.insert(arguments.end(), {"--seconds", *options.seconds});
+  if (options.ranks) arguments.insert(arguments.end(), {"--ranks", *options.ranks});
+  std::vector<std::string> words = {sibling_program("flopcast-measure")};
   words.insert(words.end(), arguments.begin(), arguments.end());
   const ChildEnd end = run_child(words, streams);
   if (end.signal != 0) throw EnvironmentError(fmt::format("flopcast-measure was killed by signal {}", end.signal));
   const int code = end.exit_code;
   // The program has reported the error already.
-  if (code == kBadInput) throw ConfigError({wishes.measured(), "was not measured", "", ""});
-  if (code == kEnvironmentFailed && wishes.cuda) return std::nullopt;
+  if (code == kBadInput) throw ConfigError({options.measured(), "was not measured", "", ""});
+  if (code == kEnvironmentFailed && options.cuda) return std::nullopt;
   if (code != 0) throw EnvironmentError(fmt::format("flopcast-measure failed with exit code {}", code));
   Measurement measurement = read_measurement(read_file(path), path);
   require_agreement(measurement, path);
@@ -192,34 +193,33 @@ std::optional<Calibration> calibrate_here(const Wishes& wishes, const Streams& s
                      *ratio));
   }
   // The time limit may have been too short for some groups.
-  if (wishes.cuda) tell_what_is_not_fitted(measurement, streams);
+  if (options.cuda) warn_of_unfitted(measurement, streams);
   return Calibration{std::move(measurement), nlohmann::json::object(), {}};
 }
 
 // Reads the given files; facts that they leave open become warnings.
-Calibration import_files(const Wishes& wishes, const Streams& streams) {
+Calibration import_files(const CalibrationOptions& options, const Streams& streams) {
   Calibration calibration;
-  if (wishes.from) {
-    calibration.measurement = read_measurement(read_file(*wishes.from), *wishes.from);
-    require_agreement(calibration.measurement, *wishes.from);
+  if (options.from) {
+    calibration.measurement = read_measurement(read_file(*options.from), *options.from);
+    require_agreement(calibration.measurement, *options.from);
   }
-  for (const std::string& path : wishes.nccl_tests) {
-    add_samples(calibration.measurement, import_nccl_tests(read_file(path), path, nccl_request(wishes)), path);
+  for (const std::string& path : options.nccl_tests) {
+    add_samples(calibration.measurement, import_nccl_tests(read_file(path), path, nccl_request(options)), path);
   }
-  const TraceRequest request{count(wishes.devices_per_node, "--devices-per-node")};
-  for (const std::string& path : wishes.traces) import_trace(path, request, streams, calibration);
-  if (wishes.topology) import_topology(wishes, streams, calibration);
-  const bool kept = wishes.measurements && !calibration.measurement.samples.empty();
-  if (kept) write_file(*wishes.measurements, write_measurement(calibration.measurement));
-  if (wishes.from || (!wishes.traces.empty() && wishes.profile))
-    tell_what_is_not_fitted(calibration.measurement, streams);
+  const TraceRequest request{count(options.devices_per_node, "--devices-per-node")};
+  for (const std::string& path : options.traces) import_trace(path, request, streams, calibration);
+  if (options.topology) import_topology(options, streams, calibration);
+  const bool kept = options.measurements && !calibration.measurement.samples.empty();
+  if (kept) write_file(*options.measurements, write_measurement(calibration.measurement));
+  if (options.from || (!options.traces.empty() && options.profile)) warn_of_unfitted(calibration.measurement, streams);
   return calibration;
 }
 
-Calibration import_training_log(const Wishes& wishes) {
-  const std::string& file = *wishes.training_log;
+Calibration import_training_log(const CalibrationOptions& options) {
+  const std::string& file = *options.training_log;
   const TrainingLog log = read_training_log(read_file(file), file);
-  Calibration calibration{measurement_of(log, file, count(wishes.ranks, "--ranks")), nlohmann::json::object(), {}};
+  Calibration calibration{measurement_of(log, file, count(options.ranks, "--ranks")), nlohmann::json::object(), {}};
   Table table;
   table.title =
       fmt::format("{}: {} logged steps, {} start{}", file, log.steps.size(), log.starts, log.starts == 1 ? "" : "s");
@@ -242,7 +242,7 @@ Calibration import_training_log(const Wishes& wishes) {
   table.notes = {
       fmt::format("{} steps excluded: the first after each start, and steps that skipped an update", left_out)};
   calibration.tables.push_back(std::move(table));
-  if (wishes.measurements) write_file(*wishes.measurements, write_measurement(calibration.measurement));
+  if (options.measurements) write_file(*options.measurements, write_measurement(calibration.measurement));
   return calibration;
 }
 
@@ -252,19 +252,19 @@ constexpr const char* kModes =
 
 enum class Mode { kHere, kImport, kTrainingLog, kReport };
 
-Mode mode_of(const Wishes& wishes) {
+Mode mode_of(const CalibrationOptions& options) {
   std::vector<std::pair<std::string, Mode>> modes;
-  if (wishes.cpu) modes.emplace_back("--cpu", Mode::kHere);
-  if (wishes.cuda) modes.emplace_back("--cuda", Mode::kHere);
-  if (wishes.imports()) {
-    const char* flag = !wishes.nccl_tests.empty() ? "--nccl-tests"
-                       : !wishes.traces.empty()   ? "--trace"
-                       : wishes.topology          ? "--topology"
-                                                  : "--from";
+  if (options.cpu) modes.emplace_back("--cpu", Mode::kHere);
+  if (options.cuda) modes.emplace_back("--cuda", Mode::kHere);
+  if (options.imports()) {
+    const char* flag = !options.nccl_tests.empty() ? "--nccl-tests"
+                       : !options.traces.empty()   ? "--trace"
+                       : options.topology          ? "--topology"
+                                                   : "--from";
     modes.emplace_back(flag, Mode::kImport);
   }
-  if (wishes.training_log) modes.emplace_back("--training-log", Mode::kTrainingLog);
-  if (wishes.report) modes.emplace_back("--report", Mode::kReport);
+  if (options.training_log) modes.emplace_back("--training-log", Mode::kTrainingLog);
+  if (options.report) modes.emplace_back("--report", Mode::kReport);
   if (modes.empty()) throw ConfigError({"", "calibrate: nothing to calibrate", "", kModes});
   if (modes.size() > 1) {
     throw ConfigError(
@@ -274,37 +274,37 @@ Mode mode_of(const Wishes& wishes) {
 }
 
 // A flag that the chosen mode ignores is a usage error.
-void refuse_idle_flags(const Wishes& wishes, Mode mode) {
+void refuse_idle_flags(const CalibrationOptions& options, Mode mode) {
   const auto refuse = [](bool given, const char* flag, bool works, const char* valid) {
     if (!given || works) return;
     throw ConfigError({flag, "has no effect here", flag, fmt::format("valid with: {}", valid)});
   };
   const bool here = mode == Mode::kHere;
-  const bool nccl = !wishes.nccl_tests.empty();
+  const bool nccl = !options.nccl_tests.empty();
   const bool profile = here || mode == Mode::kImport;
-  refuse(wishes.quick, "--quick", here, "--cpu, --cuda");
-  refuse(wishes.seconds.has_value(), "--seconds", wishes.cuda, "--cuda");
-  refuse(wishes.measurements.has_value(), "--measurements", profile || mode == Mode::kTrainingLog,
+  refuse(options.quick, "--quick", here, "--cpu, --cuda");
+  refuse(options.seconds.has_value(), "--seconds", options.cuda, "--cuda");
+  refuse(options.measurements.has_value(), "--measurements", profile || mode == Mode::kTrainingLog,
          "--cpu, --cuda, --nccl-tests, --trace, --from, --training-log");
-  refuse(wishes.collective.has_value(), "--collective", nccl, "--nccl-tests");
-  refuse(wishes.in_place, "--in-place", nccl, "--nccl-tests");
-  refuse(wishes.nodes.has_value(), "--nodes", nccl, "--nccl-tests");
-  refuse(wishes.devices_per_node.has_value(), "--devices-per-node", !wishes.traces.empty(), "--trace");
-  refuse(wishes.ranks.has_value(), "--ranks", nccl || here || mode == Mode::kTrainingLog,
+  refuse(options.collective.has_value(), "--collective", nccl, "--nccl-tests");
+  refuse(options.in_place, "--in-place", nccl, "--nccl-tests");
+  refuse(options.nodes.has_value(), "--nodes", nccl, "--nccl-tests");
+  refuse(options.devices_per_node.has_value(), "--devices-per-node", !options.traces.empty(), "--trace");
+  refuse(options.ranks.has_value(), "--ranks", nccl || here || mode == Mode::kTrainingLog,
          "--cpu, --cuda, --nccl-tests, --training-log");
-  refuse(wishes.device.has_value(), "--device", mode == Mode::kImport || wishes.cuda,
+  refuse(options.device.has_value(), "--device", mode == Mode::kImport || options.cuda,
          "--cuda, --nccl-tests, --trace, --topology, --from");
-  refuse(wishes.name.has_value(), "--name", profile, "--cpu, --cuda, --nccl-tests, --trace, --topology, --from");
-  refuse(wishes.source.has_value(), "--source", profile, "--cpu, --cuda, --nccl-tests, --trace, --topology, --from");
-  refuse(wishes.figure_file.has_value(), "--svg", profile || mode == Mode::kReport, "a profile or --report");
-  refuse(wishes.page_file.has_value(), "--html", profile || mode == Mode::kReport, "a profile or --report");
+  refuse(options.name.has_value(), "--name", profile, "--cpu, --cuda, --nccl-tests, --trace, --topology, --from");
+  refuse(options.source.has_value(), "--source", profile, "--cpu, --cuda, --nccl-tests, --trace, --topology, --from");
+  refuse(options.figure_file.has_value(), "--svg", profile || mode == Mode::kReport, "a profile or --report");
+  refuse(options.page_file.has_value(), "--html", profile || mode == Mode::kReport, "a profile or --report");
 }
 
 // The file of the measurements, which has a default name, must differ from the other outputs.
-void check_measurement_file(const Wishes& wishes) {
-  const std::string file = measurement_path(wishes);
+void check_measurement_file(const CalibrationOptions& options) {
+  const std::string file = measurement_path(options);
   for (const auto& [flag, other] :
-       {std::pair{"-o", wishes.profile}, {"--svg", wishes.figure_file}, {"--html", wishes.page_file}}) {
+       {std::pair{"-o", options.profile}, {"--svg", options.figure_file}, {"--html", options.page_file}}) {
     if (!other || !is_one_file(file, *other)) continue;
     throw ConfigError({"--measurements", fmt::format("\"{}\" is also the output of {}", file, flag), "--measurements",
                        "use a different file for each"});
@@ -326,20 +326,20 @@ bool describes_gpu(const Measurement& measurement) {
   return has(measurement, SampleKind::kLaunch) || has(measurement, SampleKind::kHostDispatch);
 }
 
-bool describes_host(const Measurement& measurement, const Wishes& wishes) {
-  return !wishes.device && !describes_gpu(measurement) && has(measurement, SampleKind::kGemm) &&
+bool describes_host(const Measurement& measurement, const CalibrationOptions& options) {
+  return !options.device && !describes_gpu(measurement) && has(measurement, SampleKind::kGemm) &&
          has(measurement, SampleKind::kMemoryCopy);
 }
 
-std::string source_of(const Wishes& wishes, const Measurement& measurement) {
-  if (!wishes.measured().empty() || (wishes.from && wishes.nccl_tests.empty() && wishes.traces.empty())) {
+std::string source_of(const CalibrationOptions& options, const Measurement& measurement) {
+  if (!options.measured().empty() || (options.from && options.nccl_tests.empty() && options.traces.empty())) {
     return "flopcast calibrate on " + measurement.host;
   }
   std::vector<std::string> files;
-  if (wishes.from) files.push_back(*wishes.from);
-  for (const std::string& file : wishes.nccl_tests) files.push_back("nccl-tests, " + file);
-  for (const std::string& file : wishes.traces) files.push_back("a trace, " + file);
-  if (wishes.topology) files.push_back("nvidia-smi topo, " + *wishes.topology);
+  if (options.from) files.push_back(*options.from);
+  for (const std::string& file : options.nccl_tests) files.push_back("nccl-tests, " + file);
+  for (const std::string& file : options.traces) files.push_back("a trace, " + file);
+  if (options.topology) files.push_back("nvidia-smi topo, " + *options.topology);
   return fmt::format("{}", fmt::join(files, "; "));
 }
 
@@ -355,19 +355,19 @@ void check_multiprocessors(const Measurement& measurement, const std::string& de
 }
 
 // Device of the profile; a GPU is identified by its reported name unless the user gives one.
-std::string device_of(const Wishes& wishes, const Measurement& measurement, const Streams& streams) {
-  if (!wishes.cuda && !(wishes.from && describes_gpu(measurement))) return wishes.device.value_or("");
+std::string device_of(const CalibrationOptions& options, const Measurement& measurement, const Streams& streams) {
+  if (!options.cuda && !(options.from && describes_gpu(measurement))) return options.device.value_or("");
   if (is_part_of_gpu(measurement.device)) {
     throw ConfigError({"--device", fmt::format("\"{}\" is a partition of a GPU", measurement.device), "",
                        "measure the whole GPU, without MIG: the catalogue has no partitions"});
   }
   const std::optional<std::string> known = catalogued_device(measurement.device);
-  if (wishes.device && known && *known != *wishes.device) {
+  if (options.device && known && *known != *options.device) {
     warn(streams, fmt::format("the GPU reports its name as {}, which is {}, not {}", measurement.device, *known,
-                              *wishes.device));
+                              *options.device));
   }
-  if (wishes.device || known) {
-    const std::string device = wishes.device.value_or(known.value_or(""));
+  if (options.device || known) {
+    const std::string device = options.device.value_or(known.value_or(""));
     check_multiprocessors(measurement, device, streams);
     return device;
   }
@@ -377,17 +377,17 @@ std::string device_of(const Wishes& wishes, const Measurement& measurement, cons
            "; the measurements are kept: create the profile with flopcast calibrate --from FILE --device NAME"});
 }
 
-DeviceProfile profile_of(const Wishes& wishes, const Calibration& calibration, const Streams& streams) {
+DeviceProfile profile_of(const CalibrationOptions& options, const Calibration& calibration, const Streams& streams) {
   const Measurement& measurement = calibration.measurement;
   ProfileRequest request;
-  request.name = wishes.name.value_or("");
-  request.device = device_of(wishes, measurement, streams);
+  request.name = options.name.value_or("");
+  request.device = device_of(options, measurement, streams);
   request.cluster = calibration.cluster;
-  request.host = wishes.cpu || (wishes.from && describes_host(measurement, wishes));
-  request.in_step = !wishes.traces.empty();
-  const bool imported = !wishes.nccl_tests.empty() || !wishes.traces.empty() || wishes.topology;
+  request.host = options.cpu || (options.from && describes_host(measurement, options));
+  request.in_step = !options.traces.empty();
+  const bool imported = !options.nccl_tests.empty() || !options.traces.empty() || options.topology;
   request.confidence = imported ? "imported" : "measured";
-  request.source = wishes.source.value_or(source_of(wishes, measurement));
+  request.source = options.source.value_or(source_of(options, measurement));
   std::vector<std::string> notes;
   DeviceProfile profile = build_profile(measurement, request, &notes);
   for (const std::string& note : notes) warn(streams, note);
@@ -415,57 +415,57 @@ class Calibrate final : public Question {
  public:
   void declare(Form& form) override {
     form.begin_group("Measurements");
-    form.add_flag("--cpu", wishes_.cpu, "measure this machine twice: GEMMs, memory, messages between threads");
-    form.add_flag("--cuda", wishes_.cuda,
+    form.add_flag("--cpu", options_.cpu, "measure this machine twice: GEMMs, memory, messages between threads");
+    form.add_flag("--cuda", options_.cuda,
                   "measure this machine's GPU twice; with several GPUs, also messages between them");
-    form.add_flag("--quick", wishes_.quick, "fewer sizes: about ten seconds; a minute with --cuda");
-    form.add_option("--seconds", wishes_.seconds, "N",
+    form.add_flag("--quick", options_.quick, "fewer sizes: about ten seconds; a minute with --cuda");
+    form.add_option("--seconds", options_.seconds, "N",
                     "with --cuda: time limit for all samples; omitted samples are reported (default: 450)");
-    form.add_option("--nccl-tests", wishes_.nccl_tests, "FILE", "output of nccl-tests, or its JSON report");
-    form.add_option("--trace", wishes_.traces, "FILE",
+    form.add_option("--nccl-tests", options_.nccl_tests, "FILE", "output of nccl-tests, or its JSON report");
+    form.add_option("--trace", options_.traces, "FILE",
                     "trace of torch.profiler, also .gz; without -o: breakdown of its time");
-    form.add_option("--topology", wishes_.topology, "FILE", "output of nvidia-smi topo -m");
-    form.add_option("--from", wishes_.from, "FILE", "measurement file");
-    form.add_option("--training-log", wishes_.training_log, "FILE", "log of Megatron with measured step times");
-    form.add_output("--measurements", wishes_.measurements,
+    form.add_option("--topology", options_.topology, "FILE", "output of nvidia-smi topo -m");
+    form.add_option("--from", options_.from, "FILE", "measurement file");
+    form.add_option("--training-log", options_.training_log, "FILE", "log of Megatron with measured step times");
+    form.add_output("--measurements", options_.measurements,
                     "file for the measurements; an interrupted calibration continues (default: next to -o)");
-    form.add_option("--ranks", wishes_.ranks, "N[,N]",
+    form.add_option("--ranks", options_.ranks, "N[,N]",
                     "group sizes to measure; ranks of the nccl-tests run or of the training");
-    form.add_option("--nodes", wishes_.nodes, "N", "nodes of the nccl-tests run");
-    form.add_option("--devices-per-node", wishes_.devices_per_node, "N",
+    form.add_option("--nodes", options_.nodes, "N", "nodes of the nccl-tests run");
+    form.add_option("--devices-per-node", options_.devices_per_node, "N",
                     "devices per node of the traced run (default: as listed in the trace)");
-    form.add_option("--collective", wishes_.collective, "KIND", "collective measured by the nccl-tests run");
-    form.add_flag("--in-place", wishes_.in_place, "use the in-place columns of nccl-tests");
+    form.add_option("--collective", options_.collective, "KIND", "collective measured by the nccl-tests run");
+    form.add_flag("--in-place", options_.in_place, "use the in-place columns of nccl-tests");
     form.begin_group("Profile");
-    form.add_output("-o,--output", wishes_.profile, "file for the profile instead of standard output",
+    form.add_output("-o,--output", options_.profile, "file for the profile instead of standard output",
                     Dash::kIsStandardOutput);
-    form.add_option("--name", wishes_.name, "NAME", "name of the profile (default: the device's)");
-    form.add_option("--source", wishes_.source, "TEXT", "author or publication of the measurements");
-    form.add_option("--device", wishes_.device, "NAME", "measured device, by its catalogue name");
+    form.add_option("--name", options_.name, "NAME", "name of the profile (default: the device's)");
+    form.add_option("--source", options_.source, "TEXT", "author or publication of the measurements");
+    form.add_option("--device", options_.device, "NAME", "measured device, by its catalogue name");
     form.begin_group("Report");
-    form.add_option("--report", wishes_.report, "PROFILE", "errors of the profile's fits, and their worst samples");
+    form.add_option("--report", options_.report, "PROFILE", "errors of the profile's fits, and their worst samples");
     form.place_figure("draw measured and fitted times");
     form.place_page();
     form.place_output({.inputs = OutputInputs::kFormat, .formats = "format of the report: " + listed_formats()});
   }
 
   Answer ask(const Context& context) override {
-    wishes_.figure_file = context.figure_file;
-    wishes_.page_file = context.page_file;
-    const Mode mode = mode_of(wishes_);
-    refuse_idle_flags(wishes_, mode);
-    check_device(wishes_.device);
-    if (mode == Mode::kHere) check_measurement_file(wishes_);
+    options_.figure_file = context.figure_file;
+    options_.page_file = context.page_file;
+    const Mode mode = mode_of(options_);
+    refuse_idle_flags(options_, mode);
+    check_device(options_.device);
+    if (mode == Mode::kHere) check_measurement_file(options_);
     switch (mode) {
       case Mode::kHere: {
-        const std::optional<Calibration> calibration = calibrate_here(wishes_, context.streams);
+        const std::optional<Calibration> calibration = calibrate_here(options_, context.streams);
         if (!calibration) return {.exit_code = kEnvironmentFailed};
         return profile_answer(*calibration, context);
       }
       case Mode::kImport:
-        return profile_answer(import_files(wishes_, context.streams), context);
+        return profile_answer(import_files(options_, context.streams), context);
       case Mode::kTrainingLog:
-        return profile_answer(import_training_log(wishes_), context);
+        return profile_answer(import_training_log(options_), context);
       case Mode::kReport:
         break;
     }
@@ -475,31 +475,31 @@ class Calibrate final : public Question {
  private:
   // Writes the profile, and answers with tables that summarize it.
   Answer profile_answer(const Calibration& calibration, const Context& context) {
-    const bool shows_trace = !wishes_.traces.empty() && !wishes_.profile;
-    if (wishes_.training_log || shows_trace) {
+    const bool shows_trace = !options_.traces.empty() && !options_.profile;
+    if (options_.training_log || shows_trace) {
       tables_ = calibration.tables;
-      return tables_answer(context, wishes_.profile);
+      return tables_answer(context, options_.profile);
     }
-    profile_ = profile_of(wishes_, calibration, context.streams);
+    profile_ = profile_of(options_, calibration, context.streams);
     tables_ = profile_tables(profile_);
     tables_.insert(tables_.end(), calibration.tables.begin(), calibration.tables.end());
-    if (wishes_.profile) write_output(context.streams, *wishes_.profile, write_profile(profile_));
+    if (options_.profile) write_output(context.streams, *options_.profile, write_profile(profile_));
     Answer answer = tables_answer(context, std::nullopt);
-    if (!wishes_.profile) answer.text = [this] { return write_profile(profile_); };
+    if (!options_.profile) answer.text = [this] { return write_profile(profile_); };
     add_drawings(answer);
-    if (wishes_.figure_file && !answer.figure) {
-      context.warn(fmt::format("nothing to draw: {} is not written", *wishes_.figure_file));
+    if (options_.figure_file && !answer.figure) {
+      context.warn(fmt::format("nothing to draw: {} is not written", *options_.figure_file));
     }
     return answer;
   }
 
   Answer report(const Context& context) {
-    profile_ = load_profile(*wishes_.report);
+    profile_ = load_profile(*options_.report);
     tables_ = profile_tables(profile_);
-    Answer answer = tables_answer(context, wishes_.profile);
+    Answer answer = tables_answer(context, options_.profile);
     add_drawings(answer);
     if (context.has_figure && !answer.figure) {
-      throw ConfigError({"--svg", fmt::format("nothing to draw: {} has no fit with samples", *wishes_.report), "--svg",
+      throw ConfigError({"--svg", fmt::format("nothing to draw: {} has no fit with samples", *options_.report), "--svg",
                          "omit --svg"});
     }
     return answer;
@@ -531,7 +531,7 @@ class Calibrate final : public Question {
     }};
   }
 
-  Wishes wishes_;
+  CalibrationOptions options_;
   DeviceProfile profile_;
   std::vector<Table> tables_;
 };

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "api/measured/own_runs.hpp"
+#include "api/measured/user_runs.hpp"
 #include "api/question.hpp"
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
@@ -42,18 +42,18 @@ int repetitions_of(const std::optional<int>& repeat) {
 }
 
 // Answers identify a run by its id.
-void refuse_same_ids(const std::vector<OwnRun>& runs) {
+void refuse_same_ids(const std::vector<UserRun>& runs) {
   std::set<std::string> ids;
-  for (const OwnRun& run : runs) {
+  for (const UserRun& run : runs) {
     if (ids.insert(run.id).second) continue;
     throw ConfigError({"id", fmt::format("two runs have the id \"{}\"", run.id), "", "give each run a unique id"});
   }
 }
 
-std::vector<OwnRun> read_all_runs(const std::vector<std::string>& files) {
-  std::vector<OwnRun> runs;
+std::vector<UserRun> read_all_runs(const std::vector<std::string>& files) {
+  std::vector<UserRun> runs;
   for (const std::string& file : files) {
-    for (OwnRun& run : read_own_runs(file)) runs.push_back(std::move(run));
+    for (UserRun& run : read_user_runs(file)) runs.push_back(std::move(run));
   }
   refuse_same_ids(runs);
   return runs;
@@ -75,19 +75,19 @@ class Fit final : public Question {
 
   Answer ask(const Context& context) override {
     check_flags();
-    const std::vector<OwnRun> runs = read_all_runs(files_);
+    const std::vector<UserRun> runs = read_all_runs(files_);
     warn_of_contradictions(runs, context);
     if (held_out_) return learning(runs);
-    fit_ = fit_own_runs(runs, read_file);
+    fit_ = fit_user_runs(runs, read_file);
     if (name_) fit_.profile.name = *name_;
     if (profile_) {
       write_file(*profile_, write_profile(fit_.profile));
     } else {
       context.warn("no profile is written: give -o FILE");
     }
-    return {.tables = [this] { return own_fit_tables(fit_); },
-            .rows = [this] { return own_fit_tables(fit_).front(); },
-            .json = [this] { return write_own_fit(fit_) + "\n"; }};
+    return {.tables = [this] { return user_fit_tables(fit_); },
+            .rows = [this] { return user_fit_tables(fit_).front(); },
+            .json = [this] { return write_user_fit(fit_) + "\n"; }};
   }
 
  private:
@@ -103,7 +103,7 @@ class Fit final : public Question {
     }
   }
 
-  static void warn_of_contradictions(const std::vector<OwnRun>& runs, const Context& context) {
+  static void warn_of_contradictions(const std::vector<UserRun>& runs, const Context& context) {
     constexpr std::size_t kMostContradictions = 5;
     const std::vector<std::string> contradictions = contradictions_of(runs);
     for (std::size_t index = 0; index < std::min(kMostContradictions, contradictions.size()); ++index) {
@@ -115,7 +115,7 @@ class Fit final : public Question {
     }
   }
 
-  Answer learning(const std::vector<OwnRun>& runs) const {
+  Answer learning(const std::vector<UserRun>& runs) const {
     const auto choice =
         static_cast<RunChoice>(choice_of("--choose", choose_.value_or("random"), names_of<RunChoice>()));
     const std::vector<LearningPoint> curve =
@@ -130,7 +130,7 @@ class Fit final : public Question {
   std::optional<std::string> choose_;
   std::optional<int> repeat_;
 
-  OwnFit fit_;
+  UserFit fit_;
 };
 
 }  // namespace

@@ -169,7 +169,7 @@ std::string change(const char* what, int became, int whole) {
   return fmt::format("{} {} (of {})", what, became, whole);
 }
 
-std::string told_of(const Transformer& became, const Transformer& whole, int sequence, int whole_sequence) {
+std::string describe_scaling(const Transformer& became, const Transformer& whole, int sequence, int whole_sequence) {
   const auto counted = [](const Transformer& model) {
     return static_cast<double>(count_parameters(model).total) / 1e6;
   };
@@ -207,7 +207,8 @@ ScaledJob scaled_job(const LoadedJob& whole, const PreparedStep& step, double sc
   root["model"] = told.at("model");
   root["training"]["sequence_length"] = job.training.sequence_length;
   if (lists_layers) root["layout"]["stage_layers"] = job.layout.stage_layers;
-  result.told = told_of(job.model, step.job.model, job.training.sequence_length, step.job.training.sequence_length);
+  result.told =
+      describe_scaling(job.model, step.job.model, job.training.sequence_length, step.job.training.sequence_length);
   return result;
 }
 
@@ -229,19 +230,20 @@ std::string left_in(const std::optional<std::string>& file) {
 struct Launch {
   std::vector<std::string> words;
   bool by_launcher = false;  ///< mpirun starts the ranks
-  int patience_s = 0;
+  int timeout_s = 0;
 };
 
 // Reason for a failure that no rank has reported; empty if the ranks have reported it.
-std::string untold_reason(const ChildEnd& end, const Launch& launch) {
+std::string unreported_reason(const ChildEnd& end, const Launch& launch) {
   const auto signal_text = [](int signal) { return fmt::format("signal {} ({})", signal, strsignal(signal)); };
   const std::string program = fs::path(launch.words.front()).filename().string();
   if (end.was_stopped) {
     return fmt::format("{} was stopped for longer than the --timeout of {} s and has been killed",
-                       launch.by_launcher ? "mpirun, or every rank," : program, launch.patience_s);
+                       launch.by_launcher ? "mpirun, or every rank," : program, launch.timeout_s);
   }
-  if (launch.by_launcher && end.told_error) return {};
-  if (end.was_left) return fmt::format("{} did not exit after its ranks had ended and has been killed", program);
+  if (launch.by_launcher && end.saw_error) return {};
+  if (end.outlived_workers)
+    return fmt::format("{} did not exit after its ranks had ended and has been killed", program);
   if (end.signal != 0) return fmt::format("{} was killed by {}", program, signal_text(end.signal));
   if (!launch.by_launcher) return {};
   if (end.handed_on != 0)
@@ -257,12 +259,13 @@ std::string untold_reason(const ChildEnd& end, const Launch& launch) {
 int report_failure(const ChildEnd& end, const Launch& launch, const std::optional<std::string>& file,
                    const Streams& streams) {
   const std::string left = left_in(file);
-  const std::string untold = untold_reason(end, launch);
-  if (!untold.empty()) throw EnvironmentError(fmt::format("{}{}{}", untold, left.empty() ? "" : "; ", left));
+  const std::string undetermined = unreported_reason(end, launch);
+  if (!undetermined.empty())
+    throw EnvironmentError(fmt::format("{}{}{}", undetermined, left.empty() ? "" : "; ", left));
   constexpr int kBug = 1;
   int exit_code = end.exit_code;
   // mpirun's exit codes differ from flopcast's.
-  if (launch.by_launcher && exit_code != kBadInput) exit_code = end.told_bug ? kBug : kEnvironmentFailed;
+  if (launch.by_launcher && exit_code != kBadInput) exit_code = end.saw_bug ? kBug : kEnvironmentFailed;
   if (exit_code == kEnvironmentFailed && !left.empty())
     std::fputs(fmt::format("  note: {}\n", left).c_str(), streams.err);
   return exit_code;
@@ -298,7 +301,7 @@ class Run final : public Question {
     form.begin_group("Run");
     const std::span<const realrun::RunFlag> run_flags = realrun::kRunFlags;
     constexpr std::size_t kOfBackend = 3;  // the others follow the numbers of steps
-    add_handed_on(form, run_flags.first(kOfBackend));
+    add_forwarded(form, run_flags.first(kOfBackend));
     form.add_option("--scale", scale_, "SHARE",
                     "shrink the model's width, depth, vocabulary and sequences with the same layout, such as 1/64");
     form.add_option("--repetitions", repetitions_, "N", "number of measured steps (default 15); the median is shown");
@@ -308,9 +311,9 @@ class Run final : public Question {
         "--times", times_, "FROM",
         "source of the forecast's times: calibration (default), measured on these ranks just before; or job, "
         "computed for the job's cluster or --profile");
-    add_handed_on(form, run_flags.subspan(kOfBackend));
+    add_forwarded(form, run_flags.subspan(kOfBackend));
     form.begin_group("Emulation: more ranks than processors");
-    add_handed_on(form, realrun::kEmulationFlags);
+    add_forwarded(form, realrun::kEmulationFlags);
     form.begin_group("Output");
     form.place_output({.inputs = OutputInputs::kFormat});
     form.add_output("-o,--output", measured_, "file for the measurement, including the comparison");
@@ -348,7 +351,7 @@ class Run final : public Question {
     const Launch launch = launch_of(job, output, layout.dp * layout.cp * layout.tp * layout.pp, counted,
                                     times_from == TimesFrom::kCalibration);
     const ChildRules rules{.launches = launch.by_launcher ? "flopcast-run" : "",
-                           .longest_stop = std::chrono::seconds(launch.patience_s),
+                           .longest_stop = std::chrono::seconds(launch.timeout_s),
                            .guard = &guard};
     const ChildEnd end = run_child(launch.words, context.streams, rules);
     if (end.signal != 0 || end.exit_code != 0)
@@ -365,15 +368,15 @@ class Run final : public Question {
   }
 
  private:
-  void add_handed_on(Form& form, std::span<const realrun::RunFlag> flags) {
+  void add_forwarded(Form& form, std::span<const realrun::RunFlag> flags) {
     for (const realrun::RunFlag& flag : flags) {
-      form.add_option(std::string(flag.name), handed_on_[flag.name], std::string(flag.value_name),
+      form.add_option(std::string(flag.name), forwarded_flags_[flag.name], std::string(flag.value_name),
                       std::string(flag.help));
     }
   }
 
   const realrun::Backend* backend() const {
-    return realrun::find_backend(handed_on_.at("--backend").value_or("threads"));
+    return realrun::find_backend(forwarded_flags_.at("--backend").value_or("threads"));
   }
 
   // Checks files before minutes of training.
@@ -410,9 +413,9 @@ class Run final : public Question {
   }
 
   // A value that flopcast-run will refuse counts as the default.
-  int patience_s() const {
+  int timeout_s() const {
     constexpr int kDefault = 60;
-    const std::optional<std::string>& text = handed_on_.at("--timeout");
+    const std::optional<std::string>& text = forwarded_flags_.at("--timeout");
     const std::optional<std::int64_t> seconds = text ? parse_whole(*text) : std::nullopt;
     constexpr std::int64_t kLongest = 1'000'000;
     return seconds && *seconds > 0 ? static_cast<int>(std::min(*seconds, kLongest)) : kDefault;
@@ -422,16 +425,16 @@ class Run final : public Question {
                    bool calibrates) const {
     const bool needs_mpirun = backend() != nullptr && backend()->needs_mpirun;
     std::vector<std::string> words = needs_mpirun ? mpirun_words(ranks) : std::vector<std::string>();
-    words.insert(words.end(), {program_beside("flopcast-run"), job_file, "--output", output});
+    words.insert(words.end(), {sibling_program("flopcast-run"), job_file, "--output", output});
     const auto add = [&](const char* flag, const std::string& value) { words.insert(words.end(), {flag, value}); };
     constexpr int kCalibrationSteps = 4 + static_cast<int>(kCalibrationWarmup);  // before and after the run
     add("--steps", fmt::format("{}", counts.steps));
     add("--warmup", fmt::format("{}", counts.warmup));
     add("--calibration-steps", fmt::format("{}", calibrates ? kCalibrationSteps : 0));
-    for (const auto& [flag, text] : handed_on_) {
+    for (const auto& [flag, text] : forwarded_flags_) {
       if (text) words.insert(words.end(), {std::string(flag), *text});
     }
-    return {std::move(words), needs_mpirun, patience_s()};
+    return {std::move(words), needs_mpirun, timeout_s()};
   }
 
   Job asked_job(const Context& context, nlohmann::json& root) const {
@@ -441,7 +444,8 @@ class Run final : public Question {
       context.tell("note: " + scaled.told);
       loaded = std::move(scaled.job);
     }
-    if (backend() != nullptr && backend()->on_gpus) say_fp8_on_gpus(JobOptions::read(loaded).training, loaded.root);
+    if (backend() != nullptr && backend()->on_gpus)
+      set_fp8_defaults_on_gpus(JobOptions::read(loaded).training, loaded.root);
     Job asked = JobOptions::read(loaded);
     if (const auto& finetune = asked.training.finetune; finetune && finetune->base != BaseFormat::kBf16) {
       context.tell(fmt::format("note: frozen weights have 32 bits in this run, not {}", name_of(finetune->base)));
@@ -503,7 +507,7 @@ class Run final : public Question {
   std::optional<int> steps_;
   std::optional<std::string> loss_svg_;
   std::vector<std::string> beside_;
-  std::map<std::string_view, std::optional<std::string>> handed_on_;  // flags of flopcast-run, as given
+  std::map<std::string_view, std::optional<std::string>> forwarded_flags_;  // flags of flopcast-run, as given
 
   RunComparison comparison_;
 };

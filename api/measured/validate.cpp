@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "api/measured/own_runs.hpp"
+#include "api/measured/user_runs.hpp"
 #include "api/options/job_options.hpp"
 #include "api/question.hpp"
 #include "base/host/files.hpp"
@@ -220,7 +220,7 @@ std::vector<SourceSummary> of_published(const std::optional<std::string>& folder
   return sources;
 }
 
-EvaluatedRow forecast_of(const OwnRun& run, const std::string& source) {
+EvaluatedRow forecast_of(const UserRun& run, const std::string& source) {
   const Forecast answer = forecast(run.job, read_file);
   EvaluatedRow row;
   row.id = run.id;
@@ -246,7 +246,7 @@ std::vector<SourceSummary> of_runs(const std::string& folder) {
       summary.evaluated.push_back(read_run_result(json, file.stem().string(), summary.source, file.string()));
       continue;
     }
-    for (const OwnRun& run : read_own_runs(file.string()))
+    for (const UserRun& run : read_user_runs(file.string()))
       summary.evaluated.push_back(forecast_of(run, summary.source));
   }
   std::vector<DatedError> errors;

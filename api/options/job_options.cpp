@@ -13,7 +13,7 @@
 #include "model/config/document.hpp"
 #include "model/job/fields.hpp"
 #include "model/job/read_job.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 #include "sim/forecast/prepare.hpp"
 
 namespace flopcast {
@@ -67,7 +67,7 @@ bool starts_with(std::string_view text, std::string_view beginning) {
 }
 
 // "8xdgx-h100" also gives the number of nodes.
-bool tells_nodes(const nlohmann::json* cluster) {
+bool gives_nodes(const nlohmann::json* cluster) {
   if (cluster == nullptr || !cluster->is_string()) return false;
   const std::string name = cluster->get<std::string>();
   const std::size_t digits = name.find_first_not_of("0123456789");
@@ -140,7 +140,7 @@ class ConfigRows {
 
   std::string origin_of(const JobKey& key) const {
     if (given_at(root_, key) != nullptr) return place_of(key.field);
-    if (key.field == "cluster.nodes" && tells_nodes(value_at(root_, "cluster"))) return place_of("cluster");
+    if (key.field == "cluster.nodes" && gives_nodes(value_at(root_, "cluster"))) return place_of("cluster");
     const nlohmann::json* measured = value_at(measured_, key.field);
     if (measured != nullptr) return "profile " + profile_name_;
     if (const CatalogueValues* entry = catalogued(key)) return "catalogue entry " + entry->name;
@@ -249,7 +249,7 @@ void JobOptions::take_layouts(std::vector<std::string>& files) {
   more_files_.clear();
 }
 
-void JobOptions::sort_out_layouts() {
+void JobOptions::treat_job_as_layout() {
   if (!file_ || file_->find('=') == std::string::npos) return;
   more_files_.insert(more_files_.begin(), *file_);
   file_.reset();

@@ -9,7 +9,7 @@
 #include "base/host/terminal.hpp"
 #include "import/jobs/load_job.hpp"
 #include "model/job.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 #include "sim/variation/step_distribution.hpp"
 
 namespace flopcast {
@@ -45,7 +45,7 @@ class JobOptions {
   void add_layouts(Form& form);
   const std::vector<std::string>& layouts() const { return more_files_; }
   /// Treats JOB as the first layout if it is key=value: `compare --model M … tp=8 tp=4`.
-  void sort_out_layouts();
+  void treat_job_as_layout();
   /// Moves the arguments after JOB to `files`: the shell expanded a pattern into several files.
   void take_layouts(std::vector<std::string>& files);
   const std::optional<std::string>& file() const { return file_; }

@@ -52,7 +52,7 @@ void add_schedule(const std::string& name, const CompareOptions& options, const 
 void check(const CompareOptions& options, const Streams& streams) {
   // Checked before anything is generated, so that the error names the wrong number, not its consequences.
   if (!options.list.only_files()) static_cast<void>(request_for("naive", options.list.numbers));
-  options.list.refuse_what_nobody_reads();
+  options.list.refuse_unused_numbers_of_all();
   options.times.require_readable();
   require_memory(options.memory);
   warn_of_unequal_parts(options.times, streams);

@@ -10,7 +10,7 @@
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
 #include "base/text/words.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 #include "sim/cells/cell.hpp"
 #include "sim/program/validate.hpp"
 
@@ -138,7 +138,7 @@ bool ScheduleOptions::uses_times() const {
   return !file() && schedule_ && parse_schedule_name(*schedule_).info->uses_times;
 }
 
-void ScheduleOptions::refuse_numbers_beside_file() const {
+void ScheduleOptions::refuse_numbers_with_file() const {
   const auto refuse = [this](std::string_view flag, const std::optional<int>& number) {
     if (!number) return;
     throw ConfigError({std::string(flag),
@@ -206,7 +206,7 @@ void ScheduleOptions::refuse_contradictions() const {
     throw ConfigError({"", fmt::format("{} is not a file", *file_), "",
                        fmt::format("did you mean --schedule {}?", typed_schedules(*file_))});
   }
-  if (file()) refuse_numbers_beside_file();
+  if (file()) refuse_numbers_with_file();
   if (file()) return;
   if (chains_) throw ConfigError({"--chains", "needs a schedule given as a file", "", "give FILE.csv"});
   if (!schedule_)
@@ -220,7 +220,7 @@ bool names_file(const std::string& name) {
 }
 
 template <class Reads>
-bool somebody(const std::vector<std::string>& names, const Reads& reads) {
+bool any_uses(const std::vector<std::string>& names, const Reads& reads) {
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
     return !names_file(name) && reads(*parse_schedule_name(name).info);
   });
@@ -241,17 +241,17 @@ bool ScheduleList::only_files() const {
   return std::all_of(names.begin(), names.end(), names_file);
 }
 
-void ScheduleList::refuse_what_nobody_reads() const {
+void ScheduleList::refuse_unused_numbers_of_all() const {
   const bool some_file = std::any_of(names.begin(), names.end(), names_file);
-  if (numbers.chunks.value_or(1) != 1 && !some_file && !somebody(names, uses_chunks)) {
+  if (numbers.chunks.value_or(1) != 1 && !some_file && !any_uses(names, uses_chunks)) {
     refuse("--vpp", std::to_string(*numbers.chunks));
   }
-  if (numbers.replicas && !somebody(names, [](const ScheduleInfo& info) { return info.uses_stage_replicas; })) {
+  if (numbers.replicas && !any_uses(names, [](const ScheduleInfo& info) { return info.uses_stage_replicas; })) {
     refuse("--replicas", *numbers.replicas);
   }
   for (const ScheduleNumber& number : schedule_numbers()) {
     const std::optional<int>& value = numbers.request.*number.request;
-    if (value && !somebody(names, [&](const ScheduleInfo& info) { return info.reads_number(number); })) {
+    if (value && !any_uses(names, [&](const ScheduleInfo& info) { return info.reads_number(number); })) {
       refuse(number.flag, std::to_string(*value));
     }
   }
@@ -272,7 +272,7 @@ void ScheduleList::require_shape(const std::string& name, const Program& program
                                    microbatches),
                        "", fmt::format("use --pp {} --microbatches {}", shape.pipeline_ranks, shape.microbatches)});
   }
-  const bool chunks_are_its = numbers.chunks && !somebody(names, uses_chunks);
+  const bool chunks_are_its = numbers.chunks && !any_uses(names, uses_chunks);
   if (chunks_are_its && std::int64_t{*numbers.chunks} * shape.pipeline_ranks != program.stages_per_chain()) {
     throw ConfigError({"--vpp",
                        fmt::format("{} conflicts with {}, which has {} stages on {} ranks", *numbers.chunks, name,

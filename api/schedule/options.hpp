@@ -59,7 +59,7 @@ class ScheduleOptions {
 
  private:
   void refuse_contradictions() const;
-  void refuse_numbers_beside_file() const;
+  void refuse_numbers_with_file() const;
 
   std::optional<std::string> file_;
   std::optional<std::string> schedule_;
@@ -95,7 +95,7 @@ struct ScheduleList {
 
   bool only_files() const;
   /// Throws ConfigError for a number that none of the schedules uses, which would hide a mistake.
-  void refuse_what_nobody_reads() const;
+  void refuse_unused_numbers_of_all() const;
   /// Throws ConfigError for refused requests, for schedules that cannot be executed, and for files whose ranks,
   /// microbatches or chunks differ from the given ones.
   Program program(const std::string& name, const TimesOfStages& times, const Streams& streams) const;

@@ -122,9 +122,9 @@ Table versions_table(const Program& program, const UpdateRule& rule, const std::
   Table table;
   // A flush waits for all replicas; otherwise each counts its own microbatches.
   const bool by_replica = !program.replicas_of_stage.empty() && rule.policy != WeightPolicy::kFlushed;
-  table.title = fmt::format("{}: {} weights, updated every {} microbatch{}{}{}", program.schedule,
-                            name_of(rule.policy), rule.accumulation, rule.accumulation == 1 ? "" : "es",
-                            by_replica ? " of each replica" : "", program.chains.size() > 1 ? " of each copy" : "");
+  table.title = fmt::format("{}: {} weights, updated every {} microbatch{}{}{}", program.schedule, name_of(rule.policy),
+                            rule.accumulation, rule.accumulation == 1 ? "" : "es", by_replica ? " of each replica" : "",
+                            program.chains.size() > 1 ? " of each copy" : "");
   table.columns = {number_column("stage"),
                    text_column("rank"),
                    number_column("versions kept"),

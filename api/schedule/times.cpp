@@ -157,7 +157,8 @@ StepTimes TimeOptions::build(const Program& program, bool in_comparison) const {
                        "is required: the backward pass has two parts", "", "give it, or --backward T for their sum"});
   }
   if (!backward_ && !input_gradient_) {
-    throw ConfigError({"--backward", "is required", "", "give --backward T, or --backward-input T --backward-weight T"});
+    throw ConfigError(
+        {"--backward", "is required", "", "give --backward T, or --backward-input T --backward-weight T"});
   }
   const Lists lists = read();
   const auto times_of = [&](const char* flag, const TimeList& list) {

@@ -10,7 +10,7 @@
 #include "base/text/error.hpp"
 #include "model/config/document.hpp"
 #include "model/cost/compute.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 #include "reports/result/result_tables.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/run/run.hpp"

@@ -202,7 +202,7 @@ bool open_without_name(OutputTarget& target) {
 
 // The temporary name is new and unpredictable, so that no symbolic link can be planted under it; its length does not
 // depend on the target's.
-bool open_beside(OutputTarget& target) {
+bool open_temporary(OutputTarget& target) {
   target.beside = (std::filesystem::path(target.file).parent_path() / ".flopcast-XXXXXX").string();
   target.descriptor = mkostemp(target.beside.data(), O_CLOEXEC);
   return target.descriptor >= 0;
@@ -256,7 +256,7 @@ std::optional<std::string> open_target(const std::string& path, Takes takes, Out
     target.descriptor = open(target.file.c_str(), O_WRONLY | O_CLOEXEC);
     return target.descriptor < 0 ? std::optional<std::string>(std::strerror(errno)) : std::nullopt;
   }
-  const bool opened = (takes == Takes::kLong && open_without_name(target)) || open_beside(target);
+  const bool opened = (takes == Takes::kLong && open_without_name(target)) || open_temporary(target);
   if (!opened) return std::strerror(errno);
   const mode_t mode = exists ? static_cast<mode_t>(status.permissions()) & kAllModes : kNewFile & ~umask_of_process();
   if (fchmod(target.descriptor, mode) == 0) return std::nullopt;

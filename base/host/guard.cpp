@@ -113,7 +113,7 @@ void end_family(const ProcessName& child) {
 
 }  // namespace
 
-Complaint complaint_about(const std::exception& error) {
+ErrorReport error_report(const std::exception& error) {
   constexpr int kBug = 1;
   constexpr int kAnswerIsNo = 3;
   if (dynamic_cast<const ConfigError*>(&error) != nullptr) return {kBadInput, error.what()};
@@ -131,7 +131,7 @@ Complaint complaint_about(const std::exception& error) {
                       error.what())};
 }
 
-void complain(const std::string& text) {
+void print_error(const std::string& text) {
   std::fputs((printable(text) + "\n").c_str(), stderr);
 }
 
@@ -139,10 +139,10 @@ int exit_code_of(const std::function<int()>& command, bool tells, const Streams&
   try {
     return command();
   } catch (const std::exception& error) {
-    const Complaint complaint = complaint_about(error);
-    if (tells || complaint.exit_code != kBadInput)
-      std::fputs((colored_complaint(streams, printable(complaint.text)) + "\n").c_str(), streams.err);
-    return complaint.exit_code;
+    const ErrorReport report = error_report(error);
+    if (tells || report.exit_code != kBadInput)
+      std::fputs((colored_message(streams, printable(report.text)) + "\n").c_str(), streams.err);
+    return report.exit_code;
   }
 }
 

@@ -15,13 +15,13 @@ inline constexpr int kBadInput = 2;
 inline constexpr int kEnvironmentFailed = 4;
 
 /// Exit code and message for an exception: 1 internal bug, 2 invalid input, 3 negative answer, 4 environment failure.
-struct Complaint {
+struct ErrorReport {
   int exit_code = 0;
   std::string text;
 };
-Complaint complaint_about(const std::exception& error);
+ErrorReport error_report(const std::exception& error);
 /// Prints on standard error.
-void complain(const std::string& text);
+void print_error(const std::string& text);
 
 /// Runs a command and converts exceptions into an error message on the error stream and an exit code; 0: success. Of
 /// several processes that read the same arguments, only one reports input errors: the one with the Boolean set.

@@ -166,10 +166,10 @@ class ErrorLines {
  private:
   void show(const std::string& line, ChildEnd& end) {
     const bool bug = line.rfind("internal error:", 0) == 0;
-    const bool complaint = bug || line.rfind("error:", 0) == 0;
-    end.told_bug = end.told_bug || bug;
-    end.told_error = end.told_error || complaint;
-    if (complaint && !complaints_.insert(line).second) return;
+    const bool report = bug || line.rfind("error:", 0) == 0;
+    end.saw_bug = end.saw_bug || bug;
+    end.saw_error = end.saw_error || report;
+    if (report && !complaints_.insert(line).second) return;
     std::fputs(line.c_str(), shown_);
     std::fflush(shown_);
   }
@@ -226,10 +226,10 @@ class ChildWatch {
     };
     const bool stopped = state_of_process(child_) == 'T' || are_stopped(workers());
     const bool is_alone = lists_descendants_ && descendants_of(child_).empty();
-    const bool should_end = is_launcher() && (end_.told_error || is_alone);
+    const bool should_end = is_launcher() && (end_.saw_error || is_alone);
     if (lasts(stopped, stopped_for_) > *rules_.longest_stop) end_.was_stopped = true;
-    if (lasts(should_end, left_for_) > *rules_.longest_stop + kUntilEnd) end_.was_left = true;
-    if (end_.was_stopped || end_.was_left) kill_all();
+    if (lasts(should_end, left_for_) > *rules_.longest_stop + kUntilEnd) end_.outlived_workers = true;
+    if (end_.was_stopped || end_.outlived_workers) kill_all();
   }
   void kill_all() const {
     for (const pid_t process : descendants_of(child_)) kill(process, SIGKILL);
@@ -313,7 +313,7 @@ std::optional<StoreAddress> address_by(const Variable& variable) {
 
 }  // namespace
 
-std::string program_beside(const std::string& name) {
+std::string sibling_program(const std::string& name) {
   const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
   for (const std::filesystem::path& candidate : {folder / name, folder.parent_path() / "realrun" / name}) {
     if (access(candidate.c_str(), X_OK) == 0) return candidate.string();

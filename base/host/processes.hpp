@@ -19,10 +19,10 @@ struct ChildEnd {
   /// It was stopped for longer than allowed and was therefore killed.
   bool was_stopped = false;
   /// A launcher kept running for too long after all its processes had ended or had reported errors, and was killed.
-  bool was_left = false;
+  bool outlived_workers = false;
   /// A line on its error stream began with "error:" or "internal error:"; recorded for launchers only.
-  bool told_error = false;
-  bool told_bug = false;
+  bool saw_error = false;
+  bool saw_bug = false;
 };
 
 /// How to supervise a program while it runs.
@@ -38,7 +38,7 @@ struct ChildRules {
 };
 
 /// Path of one of our programs, next to this one or in its build folder. Throws EnvironmentError if it is in neither.
-std::string program_beside(const std::string& name);
+std::string sibling_program(const std::string& name);
 
 /// Path of a program by name, found in PATH as the shell does.
 std::optional<std::string> program_on_path(const std::string& name);

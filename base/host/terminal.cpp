@@ -61,7 +61,7 @@ TableStyle table_style(const Streams& streams) {
   return {told ? terminal.width : 0, terminal.color};
 }
 
-std::string colored_complaint(const Streams& streams, const std::string& text) {
+std::string colored_message(const Streams& streams, const std::string& text) {
   const bool shows =
       isatty(fileno(streams.err)) == 1 && environment("NO_COLOR").empty() && environment("TERM") != "dumb";
   const std::size_t colon = text.find(": ");
@@ -71,7 +71,7 @@ std::string colored_complaint(const Streams& streams, const std::string& text) {
 }
 
 void warn(const Streams& streams, const std::string& text) {
-  std::fputs((colored_complaint(streams, "warning: " + printable(text)) + "\n").c_str(), streams.err);
+  std::fputs((colored_message(streams, "warning: " + printable(text)) + "\n").c_str(), streams.err);
 }
 
 Progress::Progress(const Streams& streams, bool shows)

@@ -61,7 +61,7 @@ Terminal inspect_terminal(const Streams& streams);
 TableStyle table_style(const Streams& streams);
 
 /// Colours "error:" red and "warning:" yellow if the error stream is a terminal that supports colour.
-std::string colored_complaint(const Streams& streams, const std::string& text);
+std::string colored_message(const Streams& streams, const std::string& text);
 
 /// A warning or hint on the error stream.
 void warn(const Streams& streams, const std::string& text);

@@ -14,7 +14,7 @@ auto by(Value Owner::*member) {
 
 /** Orders elements by a member or by the result of a const member function, largest first. */
 template <class Owner, class Value>
-auto falling_by(Value Owner::*member) {
+auto descending_by(Value Owner::*member) {
   return [member](const Owner& a, const Owner& b) { return std::invoke(member, a) > std::invoke(member, b); };
 }
 

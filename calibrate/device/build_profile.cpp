@@ -161,8 +161,8 @@ class Builder {
       refuse_fit("samples", "contain nothing that a forecast uses", "measure gemm, memory_copy or messages");
     }
     if (request_.host) describe_host();
-    const bool says_something = !device_.is_null() || !request_.cluster->empty();
-    if (!request_.device.empty() && says_something) device_["name"] = request_.device;
+    const bool has_figures = !device_.is_null() || !request_.cluster->empty();
+    if (!request_.device.empty() && has_figures) device_["name"] = request_.device;
     if (!device_.is_null()) profile_.cluster["device"] = device_;
     return std::move(profile_);
   }

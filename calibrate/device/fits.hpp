@@ -235,7 +235,7 @@ struct OverlapPoint {
   std::string label;
   int channels = 0;
   double alone_s = 0.0;
-  double beside_s = 0.0;
+  double overlapped_s = 0.0;
 };
 
 /// The x of the points is the number of channels; all samples with the same number are left out together and predicted

@@ -235,12 +235,12 @@ std::set<int> check_channels(const std::string& what, const std::vector<OverlapP
   std::set<int> channels;
   std::vector<double> ratios;
   for (const OverlapPoint& point : points) {
-    for (const double seconds : {point.alone_s, point.beside_s}) {
+    for (const double seconds : {point.alone_s, point.overlapped_s}) {
       if (std::isfinite(seconds) && seconds > 0.0) continue;
       refuse_fit(what, fmt::format("{} took {} s", point.label, seconds), "expected finite times above zero");
     }
     channels.insert(point.channels);
-    ratios.push_back(point.beside_s / point.alone_s);
+    ratios.push_back(point.overlapped_s / point.alone_s);
   }
   if (channels.size() < kFewestChannels) {
     refuse_fit(what, fmt::format("{} channel counts are too few", channels.size()),
@@ -261,7 +261,7 @@ OverlapLine solve_channels(const std::vector<OverlapPoint>& points) {
   std::vector<FitRow> rows;
   for (const OverlapPoint& point : points) {
     const double share = static_cast<double>(point.channels) / most;
-    rows.push_back({{point.alone_s * share, point.alone_s * (1.0 - share)}, point.beside_s});
+    rows.push_back({{point.alone_s * share, point.alone_s * (1.0 - share)}, point.overlapped_s});
   }
   const std::vector<double> ends = fit_relative(rows).unknowns;
   return {"", ends[1], (ends[0] - ends[1]) / most, most};
@@ -276,7 +276,7 @@ OverlapFit fit_overlap(const std::string& what, const std::vector<OverlapPoint>&
   fit.at_none = line.at_none;
   fit.per_channel = line.per_channel;
   for (const OverlapPoint& point : points) {
-    fit.points.push_back({point.label, static_cast<double>(point.channels), point.beside_s,
+    fit.points.push_back({point.label, static_cast<double>(point.channels), point.overlapped_s,
                           point.alone_s * line.factor(point.channels)});
   }
   fit.errors = relative_errors(fit.points);
@@ -289,7 +289,7 @@ OverlapFit fit_overlap(const std::string& what, const std::vector<OverlapPoint>&
     for (const OverlapPoint& point : points) {
       if (point.channels != left) continue;
       fitted.push_back(point.alone_s * without.factor(point.channels));
-      measured.push_back(point.beside_s);
+      measured.push_back(point.overlapped_s);
     }
   }
   fit.left_out = relative_errors(fitted, measured);

@@ -145,7 +145,7 @@ class MeasurementFile {
   /// Throws InternalError if the sample exists already, EnvironmentError if it cannot be written.
   void append(const Sample& sample);
   /// Discards all samples in memory; the file keeps them until the next one is appended.
-  void begin_anew() { measurement_ = about_; }
+  void clear_samples() { measurement_ = about_; }
   const Measurement& measurement() const { return measurement_; }
 
  private:

@@ -27,7 +27,7 @@ struct Pieces {
 };
 
 // One median time per size, sorted by size.
-std::vector<MessagePoint> condensed(const std::string& what, const std::vector<MessagePoint>& points) {
+std::vector<MessagePoint> medians_by_size(const std::string& what, const std::vector<MessagePoint>& points) {
   std::map<double, std::vector<double>> times;
   for (const MessagePoint& point : points) {
     const bool valid =
@@ -226,7 +226,7 @@ MessageCurve best_curve(const std::vector<MessagePoint>& sizes, SegmentCount cou
 }  // namespace
 
 MessageFit fit_message_curve(const std::string& what, const std::vector<MessagePoint>& given, SegmentCount count) {
-  const std::vector<MessagePoint> points = condensed(what, given);
+  const std::vector<MessagePoint> points = medians_by_size(what, given);
   if (points.size() < kFewestSizes) {
     refuse_fit(what, fmt::format("only {} sizes were measured", points.size()),
                fmt::format("at least {} are needed for a curve", kFewestSizes));

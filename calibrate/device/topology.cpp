@@ -165,7 +165,7 @@ bool all_reached(const std::vector<std::vector<int>>& links) {
   return reached.size() == links.size();
 }
 
-void tell_bandwidth(const NodeTopology& topology, const NvLink& nvlink, nlohmann::json& cluster) {
+void set_bandwidth(const NodeTopology& topology, const NvLink& nvlink, nlohmann::json& cluster) {
   int least = 0;
   bool switched = false;
   for (const std::vector<int>& links : topology.links) {
@@ -212,7 +212,7 @@ TopologyFacts topology_facts(const NodeTopology& topology, std::optional<GpuGene
   } else if (!nvlink || !all_reached(topology.links)) {
     facts.notes.emplace_back("NVLink does not connect all devices: intra_bandwidth is unchanged");
   } else {
-    tell_bandwidth(topology, *nvlink, facts.cluster);
+    set_bandwidth(topology, *nvlink, facts.cluster);
   }
   return facts;
 }

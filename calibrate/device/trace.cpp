@@ -267,7 +267,9 @@ class Collector {
   // In some traces the External id of a kernel is CUPTI's correlation, and others have none. The operator is then the
   // innermost one that encloses the launching call.
   void link_launches() {
-    const auto tells_nothing = [this](const Kernel& kernel) { return !kernel.id || operators_.count(*kernel.id) == 0; };
+    const auto has_unknown_operator = [this](const Kernel& kernel) {
+      return !kernel.id || operators_.count(*kernel.id) == 0;
+    };
     const bool correlations_only = std::all_of(kernels_.begin(), kernels_.end(), [](const Kernel& kernel) {
       return !kernel.id || !kernel.correlation || *kernel.id == *kernel.correlation;
     });
@@ -284,7 +286,7 @@ class Collector {
       }
     }
     for (Kernel& kernel : kernels_) {
-      if (!correlations_only && !tells_nothing(kernel)) continue;
+      if (!correlations_only && !has_unknown_operator(kernel)) continue;
       const auto found = kernel.correlation ? operator_of.find(*kernel.correlation) : operator_of.end();
       if (found != operator_of.end()) {
         kernel.id = found->second;

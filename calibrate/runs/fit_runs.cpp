@@ -24,7 +24,7 @@ namespace {
 using Vector = std::vector<double>;
 
 // Chosen; docs/calibrate.md lists the results on sources of which only a few runs are known.
-constexpr double kTold = 0.9;          // a constant is determined if its spread falls below this share of the prior's
+constexpr double kDetermined = 0.9;    // a constant is determined if its spread falls below this share of the prior's
 constexpr double kPriorFreedom = 3.0;  // degrees of freedom of the intervals, as for the published sources
 constexpr double kPriorRows = 8.0;     // number of residuals that the published sources count as
 constexpr double kQuantile90 = 1.644854;
@@ -35,9 +35,9 @@ std::string cluster_links(const Cluster& cluster) {
 }
 
 // Reason why the runs cannot share a constant; empty if they can.
-std::string disagreement(const RunConstant& constant, const std::vector<OwnRun>& runs) {
+std::string disagreement(const RunConstant& constant, const std::vector<UserRun>& runs) {
   const bool of_links = constant.name.rfind("device.", 0) != 0 && constant.name.rfind("stack.", 0) != 0;
-  for (const OwnRun& run : runs) {
+  for (const UserRun& run : runs) {
     const Job& first = runs.front().job;
     if (of_links && cluster_links(run.job.cluster) != cluster_links(first.cluster)) {
       return fmt::format("the runs are on clusters with different links: {} and {}", first.cluster.name,
@@ -52,9 +52,9 @@ std::string disagreement(const RunConstant& constant, const std::vector<OwnRun>&
 
 class RunFitter {
  public:
-  RunFitter(const std::vector<OwnRun>& runs, const ReadFile& read_file) : runs_(runs), read_file_(read_file) {
+  RunFitter(const std::vector<UserRun>& runs, const ReadFile& read_file) : runs_(runs), read_file_(read_file) {
     const IntervalModel& shipped = shipped_interval_model();
-    for (const OwnRun& run : runs_) {
+    for (const UserRun& run : runs_) {
       const Forecast answer = forecast(run.job, read_file_);
       catalogue_s_.push_back(answer.result.iteration.time_s);
       const ForecastFacts facts = facts_of(answer.step.job, answer.result.communication.exposed_fraction);
@@ -88,7 +88,7 @@ class RunFitter {
     for (int round = 0; round < kRounds; ++round) {
       rows.slopes.clear();
       rows.left.clear();
-      for (const OwnRun& run : runs_) {
+      for (const UserRun& run : runs_) {
         const double time_s = time_of(run.job, names, posterior.at);
         rows.slopes.push_back(slopes(run.job, names, posterior.at, time_s));
         rows.left.push_back(std::log(run.measured_s / time_s) + dot_product(rows.slopes.back(), posterior.at));
@@ -120,7 +120,7 @@ class RunFitter {
     return job;
   }
 
-  const std::vector<OwnRun>& runs_;
+  const std::vector<UserRun>& runs_;
   const ReadFile& read_file_;
   std::vector<double> catalogue_s_;
   std::vector<double> distances_;
@@ -151,7 +151,7 @@ int whole_of(const nlohmann::json& values, const Job& job, const std::string& ke
   return values.value("micro_batch_size", job.layout.micro_batch_size);
 }
 
-std::optional<nlohmann::json> varied(const OwnRun& run, const LayoutChange& change) {
+std::optional<nlohmann::json> varied(const UserRun& run, const LayoutChange& change) {
   nlohmann::json root = run.root;
   nlohmann::json& layout = root["layout"];
   const double value = whole_of(layout, run.job, change.key) * change.factor;
@@ -172,11 +172,11 @@ std::optional<nlohmann::json> varied(const OwnRun& run, const LayoutChange& chan
   return root;
 }
 
-std::vector<Candidate> candidates_near(const std::vector<OwnRun>& runs, const ReadFile& read_file) {
+std::vector<Candidate> candidates_near(const std::vector<UserRun>& runs, const ReadFile& read_file) {
   constexpr std::size_t kMostRuns = 8;
   std::vector<Candidate> all;
   std::set<std::string> known;
-  for (const OwnRun& run : runs) known.insert(run.root->dump());
+  for (const UserRun& run : runs) known.insert(run.root->dump());
   for (std::size_t index = 0; index < std::min(kMostRuns, runs.size()); ++index) {
     for (const LayoutChange& change : kLayoutChanges) {
       std::optional<nlohmann::json> root = varied(runs[index], change);
@@ -212,7 +212,7 @@ double gain_of(const Vector& measured, const std::vector<Candidate>& all, const 
   return gain;
 }
 
-std::optional<NextRun> next_run(const RunFitter& fitter, const std::vector<OwnRun>& runs,
+std::optional<NextRun> next_run(const RunFitter& fitter, const std::vector<UserRun>& runs,
                                 const std::vector<std::string>& names, const Posterior& posterior,
                                 const ReadFile& read_file) {
   std::vector<Candidate> candidates = candidates_near(runs, read_file);
@@ -255,8 +255,8 @@ std::optional<NextRun> next_run(const RunFitter& fitter, const std::vector<OwnRu
   return next;
 }
 
-void require_one_device(const std::vector<OwnRun>& runs) {
-  for (const OwnRun& run : runs) {
+void require_one_device(const std::vector<UserRun>& runs) {
+  for (const UserRun& run : runs) {
     if (run.job.cluster.uneven()) {
       throw ConfigError({"cluster.nodes", fmt::format("run {} has different kinds of nodes", run.id), "",
                          "fit only runs on clusters with identical nodes"});
@@ -306,13 +306,13 @@ std::size_t place_of(const std::string& name, const std::vector<std::string>& na
 }
 
 // A job of a run that has the constant: a zero from another stack must not be used.
-const Job& job_with(const std::string& name, const std::vector<OwnRun>& runs) {
+const Job& job_with(const std::string& name, const std::vector<UserRun>& runs) {
   return std::find_if(runs.begin(), runs.end(),
-                      [&name](const OwnRun& run) { return find_run_constant(name)->value(run.job) > 0.0; })
+                      [&name](const UserRun& run) { return find_run_constant(name)->value(run.job) > 0.0; })
       ->job;
 }
 
-DeviceProfile profile_of(const std::vector<OwnRun>& runs, const std::vector<std::string>& names,
+DeviceProfile profile_of(const std::vector<UserRun>& runs, const std::vector<std::string>& names,
                          const Posterior& posterior, const std::vector<std::string>& told) {
   DeviceProfile profile;
   const Job& first = runs.front().job;
@@ -326,7 +326,7 @@ DeviceProfile profile_of(const std::vector<OwnRun>& runs, const std::vector<std:
   fit.freedom = kPriorFreedom + static_cast<double>(runs.size());
   fit.stack = stack_of_run(first);
   fit.constants = names;
-  for (const OwnRun& run : runs) {
+  for (const UserRun& run : runs) {
     const std::string kind = kind_of_run(run.job);
     if (std::find(fit.kinds.begin(), fit.kinds.end(), kind) == fit.kinds.end()) fit.kinds.push_back(kind);
   }
@@ -343,17 +343,17 @@ DeviceProfile profile_of(const std::vector<OwnRun>& runs, const std::vector<std:
 
 }  // namespace
 
-OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file) {
+UserFit fit_user_runs(const std::vector<UserRun>& runs, const ReadFile& read_file) {
   constexpr double kFelt = 1e-3;
   FLOPCAST_CHECK(!runs.empty());
   require_one_device(runs);
   const RunFitter fitter(runs, read_file);
-  OwnFit found;
+  UserFit found;
   std::vector<std::string> names;
   for (const RunConstant& constant : run_constants()) {
     const std::string name(constant.name);
     if (std::string why = disagreement(constant, runs); !why.empty()) {
-      found.untold.push_back({name, std::move(why)});
+      found.undetermined.push_back({name, std::move(why)});
       continue;
     }
     double most = 0.0;
@@ -362,7 +362,7 @@ OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file) 
       most = std::max(most, std::abs(fitter.slopes(runs[row].job, {name}, nothing, fitter.catalogue_s()[row])[0]));
     }
     if (most < kFelt) {
-      found.untold.push_back({name, "does not affect any of the runs"});
+      found.undetermined.push_back({name, "does not affect any of the runs"});
     } else {
       names.push_back(name);
     }
@@ -375,11 +375,11 @@ OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file) 
     return posterior.spread(index) / spread;
   };
   for (std::size_t index = 0; index < names.size(); ++index) {
-    if (narrowed(index) < kTold) {
+    if (narrowed(index) < kDetermined) {
       told.push_back(names[index]);
     } else {
-      found.untold.push_back({names[index], fmt::format("narrowed by only {:.0f} %; keeps the catalogue's value",
-                                                        1e2 * (1.0 - narrowed(index)))});
+      found.undetermined.push_back({names[index], fmt::format("narrowed by only {:.0f} %; keeps the catalogue's value",
+                                                              1e2 * (1.0 - narrowed(index)))});
     }
   }
   if (told.empty()) {
@@ -425,8 +425,8 @@ OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file) 
 namespace {
 
 // The run that is not taken yet and reduces the variance of all forecasts most.
-std::size_t most_telling(const RunFit& fit, const std::vector<OwnRun>& runs, const std::vector<bool>& taken,
-                         const RunFitter& fitter) {
+std::size_t most_informative(const RunFit& fit, const std::vector<UserRun>& runs, const std::vector<bool>& taken,
+                             const RunFitter& fitter) {
   Posterior posterior;
   posterior.at.assign(fit.constants.size(), 0.0);
   posterior.covariance = fit.covariance;
@@ -446,15 +446,15 @@ std::size_t most_telling(const RunFit& fit, const std::vector<OwnRun>& runs, con
   return chosen;
 }
 
-std::optional<OwnFit> fit_where_told(const std::vector<OwnRun>& runs, const ReadFile& read_file) {
+std::optional<UserFit> fit_if_determined(const std::vector<UserRun>& runs, const ReadFile& read_file) {
   try {
-    return fit_own_runs(runs, read_file);
+    return fit_user_runs(runs, read_file);
   } catch (const NegativeAnswer&) {
     return std::nullopt;  // keeps the catalogue's constants
   }
 }
 
-void add_errors(const std::vector<OwnRun>& runs, const std::vector<bool>& taken, const std::optional<OwnFit>& fit,
+void add_errors(const std::vector<UserRun>& runs, const std::vector<bool>& taken, const std::optional<UserFit>& fit,
                 const RunFitter& fitter, const ReadFile& read_file, std::vector<double>& errors, LearningPoint& point) {
   const nlohmann::json profile =
       fit ? nlohmann::json::parse(write_profile(fit->profile)) : nlohmann::json(nlohmann::json::object());
@@ -473,7 +473,7 @@ void add_errors(const std::vector<OwnRun>& runs, const std::vector<bool>& taken,
 
 }  // namespace
 
-std::vector<LearningPoint> learning_curve(const std::vector<OwnRun>& runs, const std::vector<int>& counts,
+std::vector<LearningPoint> learning_curve(const std::vector<UserRun>& runs, const std::vector<int>& counts,
                                           RunChoice choice, int repetitions, const ReadFile& read_file) {
   require_one_device(runs);
   const RunFitter fitter(runs, read_file);
@@ -492,16 +492,16 @@ std::vector<LearningPoint> learning_curve(const std::vector<OwnRun>& runs, const
     for (int repetition = 0; repetition < repetitions; ++repetition) {
       std::mt19937 random(static_cast<std::mt19937::result_type>(repetition));
       std::vector<bool> taken(runs.size(), false);
-      std::vector<OwnRun> fitted;
-      std::optional<OwnFit> fit;
+      std::vector<UserRun> fitted;
+      std::optional<UserFit> fit;
       while (fitted.size() < static_cast<std::size_t>(count)) {
         std::size_t next = random() % runs.size();
-        if (choice == RunChoice::kAdvised && fit) next = most_telling(*fit->profile.fitted, runs, taken, fitter);
+        if (choice == RunChoice::kAdvised && fit) next = most_informative(*fit->profile.fitted, runs, taken, fitter);
         if (taken[next]) continue;
         taken[next] = true;
         fitted.push_back(runs[next]);
         const bool last = fitted.size() == static_cast<std::size_t>(count);
-        if (last || choice == RunChoice::kAdvised) fit = fit_where_told(fitted, read_file);
+        if (last || choice == RunChoice::kAdvised) fit = fit_if_determined(fitted, read_file);
       }
       add_errors(runs, taken, fit, fitter, read_file, errors, point);
     }
@@ -516,14 +516,14 @@ std::vector<LearningPoint> learning_curve(const std::vector<OwnRun>& runs, const
   return curve;
 }
 
-std::vector<std::string> contradictions_of(const std::vector<OwnRun>& runs) {
+std::vector<std::string> contradictions_of(const std::vector<UserRun>& runs) {
   constexpr double kApart = 1.1;  // chosen: three times the scatter of steps from one source
   std::vector<std::string> sentences;
   for (std::size_t later = 1; later < runs.size(); ++later) {
     const auto same = std::find_if(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(later),
-                                   [&](const OwnRun& run) { return run.root == runs[later].root; });
-    const OwnRun& first = *same;
-    const OwnRun& second = runs[later];
+                                   [&](const UserRun& run) { return run.root == runs[later].root; });
+    const UserRun& first = *same;
+    const UserRun& second = runs[later];
     const auto [shorter, longer] = std::minmax(first.measured_s, second.measured_s);
     if (&first == &second || longer <= kApart * shorter) continue;
     sentences.push_back(fmt::format("{} and {} are the same job but took {:.4g} and {:.4g} s: the fit lies in between",
@@ -532,7 +532,7 @@ std::vector<std::string> contradictions_of(const std::vector<OwnRun>& runs) {
   return sentences;
 }
 
-std::string write_own_fit(const OwnFit& fit) {
+std::string write_user_fit(const UserFit& fit) {
   nlohmann::ordered_json json = {{"schema", "flopcast.fit/1"}};
   json["constants"] = nlohmann::ordered_json::array();
   for (const OwnConstant& constant : fit.constants) {
@@ -542,10 +542,11 @@ std::string write_own_fit(const OwnFit& fit) {
     if (!constant.unit.empty()) one["unit"] = constant.unit;
     json["constants"].push_back(std::move(one));
   }
-  json["untold"] = nlohmann::ordered_json::array();
-  for (const UntoldConstant& constant : fit.untold) {
-    json["untold"].push_back({{"name", constant.name}, {"why", constant.why}});
+  json["undetermined"] = nlohmann::ordered_json::array();
+  for (const UndeterminedConstant& constant : fit.undetermined) {
+    json["undetermined"].push_back({{"name", constant.name}, {"why", constant.why}});
   }
+  json["untold"] = json["undetermined"];  // the key of earlier versions
   json["noise"] = fit.profile.fitted->noise;
   json["runs"] = nlohmann::ordered_json::array();
   for (const FittedOwnRun& run : fit.runs) {

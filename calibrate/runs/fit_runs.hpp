@@ -17,7 +17,7 @@
 namespace flopcast {
 
 /// A step of the user's own: the job that ran and the time of a step.
-struct OwnRun {
+struct UserRun {
   std::string id;
   JsonValue root;  ///< the job file, complete
   Job job;
@@ -38,7 +38,7 @@ struct OwnConstant {
 };
 
 /// A constant that the runs do not determine, which keeps the catalogue's value.
-struct UntoldConstant {
+struct UndeterminedConstant {
   std::string name;
   std::string why;
 };
@@ -59,9 +59,9 @@ struct NextRun {
   std::string why;
 };
 
-struct OwnFit {
+struct UserFit {
   std::vector<OwnConstant> constants;
-  std::vector<UntoldConstant> untold;
+  std::vector<UndeterminedConstant> undetermined;
   std::vector<FittedOwnRun> runs;
   std::optional<NextRun> next;
   DeviceProfile profile;
@@ -81,11 +81,11 @@ struct OwnFit {
 /// that fit the memory, whose measurement reduces the variance of the forecasts of all of them most. Not modelled: the
 /// interval of a run's steps (one figure per run), and constants of a single layout or model. Throws ConfigError for
 /// runs of several devices; NegativeAnswer if no constant is determined.
-OwnFit fit_own_runs(const std::vector<OwnRun>& runs, const ReadFile& read_file);
+UserFit fit_user_runs(const std::vector<UserRun>& runs, const ReadFile& read_file);
 
 /// Runs of the same job, on the same date or not, whose steps differ by more than a tenth: one sentence per pair of the
 /// first run and a later one. No constant can explain both.
-std::vector<std::string> contradictions_of(const std::vector<OwnRun>& runs);
+std::vector<std::string> contradictions_of(const std::vector<UserRun>& runs);
 
 /// Accuracy of the forecasts of left-out runs as a function of the number of fitted runs: means over several random
 /// choices of them.
@@ -98,18 +98,18 @@ struct LearningPoint {
   double half_width = 0.0;  ///< mean
 };
 /// Selection of the runs to fit: at random, or one at random and then repeatedly the available run that reduces the
-/// variance of all forecasts most (fit_own_runs' next run).
+/// variance of all forecasts most (fit_user_runs' next run).
 enum class RunChoice { kRandom, kAdvised };
 template <>
 struct EnumNames<RunChoice> {
   static constexpr std::string_view kNames[] = {"random", "advised"};
 };
 /// One point for each of `counts`, which must leave runs out (ConfigError). Deterministic on every machine.
-std::vector<LearningPoint> learning_curve(const std::vector<OwnRun>& runs, const std::vector<int>& counts,
+std::vector<LearningPoint> learning_curve(const std::vector<UserRun>& runs, const std::vector<int>& counts,
                                           RunChoice choice, int repetitions, const ReadFile& read_file);
 
 /// Schema flopcast.fit/1.
-std::string write_own_fit(const OwnFit& fit);
+std::string write_user_fit(const UserFit& fit);
 
 /// The counted steps of a log, in log order.
 struct StepsOfLog {
@@ -145,6 +145,6 @@ std::string drift_text(const Drift& drift);
 
 /// Rows of a file of user runs: a list of {id, job, measured}, an object with such "rows", or a single row. Throws
 /// ConfigError with the place in `file`.
-std::vector<nlohmann::json> own_rows(const nlohmann::json& json, const std::string& file);
+std::vector<nlohmann::json> user_rows(const nlohmann::json& json, const std::string& file);
 
 }  // namespace flopcast

@@ -92,7 +92,7 @@ std::string drift_text(const Drift& drift) {
                      said(drift.error_before), drift.runs_since, drift.runs_before);
 }
 
-std::vector<nlohmann::json> own_rows(const nlohmann::json& json, const std::string& file) {
+std::vector<nlohmann::json> user_rows(const nlohmann::json& json, const std::string& file) {
   const char* form = R"(expected rows {"id": …, "job": {…}, "measured": {"iteration_s": …}})";
   const bool wrapped = json.is_object() && json.contains("rows");
   const nlohmann::json& rows = wrapped ? json.at("rows") : json;

@@ -79,7 +79,7 @@ SeriesChart loss_chart(std::vector<Series> curves) {
   return chart;
 }
 
-std::vector<Table> own_fit_tables(const OwnFit& fit) {
+std::vector<Table> user_fit_tables(const UserFit& fit) {
   const auto figure = [](double value) { return fmt::format("{:.4g}", value); };
   Table constants;
   constants.title = fmt::format("constants determined by {} run{}", fit.runs.size(), fit.runs.size() == 1 ? "" : "s");
@@ -91,7 +91,7 @@ std::vector<Table> own_fit_tables(const OwnFit& fit) {
   }
   constants.notes.push_back(fmt::format("low to high: 90 % interval; steps vary by {:.1f} % around the fit",
                                         1e2 * fit.profile.fitted->noise));
-  for (const UntoldConstant& constant : fit.untold) {
+  for (const UndeterminedConstant& constant : fit.undetermined) {
     constants.notes.push_back(fmt::format("{}: {}", constant.name, constant.why));
   }
   if (fit.next) constants.notes.push_back("next run: " + fit.next->why);
@@ -175,7 +175,7 @@ Table traced_table(const std::vector<TracedRank>& ranks) {
 namespace {
 
 // States of one rank of a forecast: all streams but computation count as communication.
-std::vector<TracedStretch> forecast_stretches(const Timeline& timeline, std::size_t rank) {
+std::vector<TracedInterval> forecast_stretches(const Timeline& timeline, std::size_t rank) {
   std::vector<TracedSpan> compute;
   std::vector<TracedSpan> communication;
   const auto seconds = [&timeline](Ticks time) { return static_cast<double>(time) * timeline.units_per_tick; };
@@ -186,10 +186,10 @@ std::vector<TracedStretch> forecast_stretches(const Timeline& timeline, std::siz
   return stretches_of(compute, communication, {0.0, seconds(timeline.makespan())});
 }
 
-StateRow state_row(const std::string& name, const std::vector<TracedStretch>& stretches) {
+StateRow state_row(const std::string& name, const std::vector<TracedInterval>& stretches) {
   StateRow row;
   row.name = name;
-  for (const TracedStretch& stretch : stretches) {
+  for (const TracedInterval& stretch : stretches) {
     row.stretches.push_back({stretch.start_s, stretch.end_s, static_cast<std::size_t>(stretch.state)});
   }
   return row;

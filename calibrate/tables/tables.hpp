@@ -32,7 +32,7 @@ Series read_loss_curve(std::string_view text, const std::string& file);
 SeriesChart loss_chart(std::vector<Series> curves);
 
 /// Constants that the user's runs determine, those that they do not, and the runs.
-std::vector<Table> own_fit_tables(const OwnFit& fit);
+std::vector<Table> user_fit_tables(const UserFit& fit);
 /// Errors of left-out runs by the number of fitted runs.
 Table learning_table(const std::vector<LearningPoint>& curve, RunChoice choice);
 

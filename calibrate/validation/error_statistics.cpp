@@ -94,7 +94,7 @@ double time_without_bubble(const ComparedRow& row) {
 }
 
 // True if nothing in the first row could make it lose less time than the second.
-bool ought_to_lose_more(const PublishedRow& one, const PublishedRow& other) {
+bool must_be_slower(const PublishedRow& one, const PublishedRow& other) {
   if (question_of(one) != question_of(other) || layout_of(one) != layout_of(other)) return false;
   const int tp = one.tp.value_or(1);
   if (tp > other.tp.value_or(1)) return inside_node(one) && *one.micro_batch_size <= *other.micro_batch_size;
@@ -284,7 +284,7 @@ std::vector<bool> contradicted_rows(const std::vector<ComparedRow>& rows) {
     if (time <= 0.0) continue;
     contradicted[index] = std::any_of(rows.begin(), rows.end(), [&](const ComparedRow& other) {
       const double others = time_without_bubble(other);
-      return others > 0.0 && ought_to_lose_more(*other.published, *rows[index].published) &&
+      return others > 0.0 && must_be_slower(*other.published, *rows[index].published) &&
              others < time * (1.0 - kRepeats);
     });
   }

@@ -187,7 +187,7 @@ void compare_rows(const std::vector<const PublishedRow*>& published, SourceSumma
 struct WithoutPart {
   const char* part = "";
   nlohmann::json patch = nlohmann::json::object();
-  CostLaws laws = {};
+  CostOverrides laws = {};
 };
 
 std::vector<WithoutPart> parts_of_expert_layers() {
@@ -215,7 +215,7 @@ bool trains_experts(const MappedRow& mapped) {
 }  // namespace
 
 EvaluatedRow evaluate_row(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file,
-                          std::shared_ptr<const CostLaws> laws) {
+                          std::shared_ptr<const CostOverrides> laws) {
   EvaluatedRow evaluated;
   evaluated.id = row.id;
   evaluated.used_in_fit = row.used_in_fit;
@@ -249,7 +249,7 @@ ExpertAblations expert_ablations() {
         MappedRow changed = mapped;
         changed.job->merge_patch(all[index].patch);
         const EvaluatedRow evaluated =
-            evaluate_row(row, changed, no_file, std::make_shared<const CostLaws>(all[index].laws));
+            evaluate_row(row, changed, no_file, std::make_shared<const CostOverrides>(all[index].laws));
         if (const std::optional<double> error = evaluated.error()) errors[index].push_back(*error);
       }
     }
@@ -441,7 +441,7 @@ std::string text_at(const RowJson& row, const char* key) {
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
-bool speaks_of_runs(const RowJson& row) {
+bool is_about_failures(const RowJson& row) {
   const std::string check = text_at(row, "check");
   for (const char* word : {"failure", "straggler", "checkpoint", "slow phase", "detection", "replicas"}) {
     if (check.find(word) != std::string::npos) return true;
@@ -493,7 +493,7 @@ FailureRows evaluate_failures(const RowJson* published, const std::string& file)
     if (!row.is_object() || !row.contains("id") || !row.at("id").is_string()) continue;
     const std::string id = row.at("id");
     const bool told = row_named(known.at("rows"), id) != nullptr || row_named(known.at("inexpressible"), id) != nullptr;
-    if (told || !speaks_of_runs(row)) continue;
+    if (told || !is_about_failures(row)) continue;
     const bool of_a_cause = text_at(row, "quantity").rfind("unexpected interruptions by cause", 0) == 0;
     answer.inexpressible.push_back({id, text_at(row, "quantity"),
                                     of_a_cause ? "counts causes that a preset defines" : "no matching job is known"});

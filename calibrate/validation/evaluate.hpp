@@ -46,7 +46,7 @@ struct EvaluatedRow {
 /// Forecasts one mapped row; throws ConfigError if its job is refused. `laws`, if given, replaces the model's cost
 /// functions.
 EvaluatedRow evaluate_row(const PublishedRow& row, const MappedRow& mapped, const ReadFile& read_file,
-                          std::shared_ptr<const CostLaws> laws = nullptr);
+                          std::shared_ptr<const CostOverrides> laws = nullptr);
 
 /// A row that does not specify everything a forecast needs: every plausible choice is forecast; choices that do not fit
 /// the memory count only if none does.

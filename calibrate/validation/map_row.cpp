@@ -92,7 +92,7 @@ bool names_no_pipeline(const std::string& schedule) {
   return schedule.empty() || schedule.rfind("none", 0) == 0 || schedule.rfind("fsdp", 0) == 0;
 }
 
-std::optional<ScheduleName> of_ours(const std::string& schedule) {
+std::optional<ScheduleName> catalogue_schedule(const std::string& schedule) {
   if (find_schedule(schedule.substr(0, schedule.find(':'))) == nullptr) return std::nullopt;
   try {
     return parse_schedule_name(schedule);
@@ -105,7 +105,7 @@ std::optional<ScheduleName> of_ours(const std::string& schedule) {
 bool set_schedule(const std::string& schedule, nlohmann::json& layout) {
   const int pp = layout.value("pp", 1);
   if (pp == 1 || names_no_pipeline(schedule)) return true;
-  std::optional<ScheduleName> name = of_ours(schedule);
+  std::optional<ScheduleName> name = catalogue_schedule(schedule);
   std::string written = schedule;
   if (!name) {
     const auto rule = std::find_if(kScheduleRules.begin(), kScheduleRules.end(), [&schedule](const ScheduleRule& of) {
@@ -399,7 +399,7 @@ std::string stack_name(const PublishedRow& row, const std::string& about, const 
     for (const StackRule& rule : kStackRules) {
       if (mentions(words, rule.phrase) && (rule.cuts_model || !cut)) return rule.stack;
     }
-    if (row.beside_zero_bubble && !is_recent(device)) return "zero-bubble";
+    if (row.in_zero_bubble_publication && !is_recent(device)) return "zero-bubble";
   }
   if (is_recent(device)) return "megatron-core";
   constexpr double kSince = 22;

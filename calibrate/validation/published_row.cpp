@@ -188,7 +188,7 @@ Place place_of(const PublishedRow& row) {
   return place;
 }
 
-bool says_formats(const PublishedRow& row) {
+bool states_formats(const PublishedRow& row) {
   const std::string words = row.note + row.precision;
   return words.find("fp16") != std::string::npos || words.find("bf16") != std::string::npos ||
          words.find("fp8") != std::string::npos;
@@ -196,16 +196,16 @@ bool says_formats(const PublishedRow& row) {
 
 // A log states its number formats when they change, so a row that states none uses those of the row above it in the
 // same document.
-void take_formats_over(std::vector<PublishedRow>& rows) {
+void inherit_formats(std::vector<PublishedRow>& rows) {
   std::vector<std::pair<std::size_t, std::string>> notes;
   for (std::size_t index = 0; index < rows.size(); ++index) {
     const Place place = place_of(rows[index]);
-    if (place.line == 0 || says_formats(rows[index])) continue;
+    if (place.line == 0 || states_formats(rows[index])) continue;
     const PublishedRow* above = nullptr;
     for (const PublishedRow& row : rows) {
       const Place other = place_of(row);
       const bool nearer = above == nullptr || other.line > place_of(*above).line;
-      if (other.document == place.document && other.line < place.line && nearer && says_formats(row)) above = &row;
+      if (other.document == place.document && other.line < place.line && nearer && states_formats(row)) above = &row;
     }
     if (above != nullptr) notes.emplace_back(index, above->note);
   }
@@ -241,7 +241,7 @@ PublishedFile read_published(const nlohmann::json& json, const std::string& sour
     read_fields(row_fields(), reader, row);
     if (row.id.empty()) reader.fail("id", "is missing", "");
   }
-  take_formats_over(published.rows);
+  inherit_formats(published.rows);
   share_facts(published.rows);
   return published;
 }
@@ -269,7 +269,7 @@ void mark_publications(std::vector<PublishedRow>& rows) {
     if (runs_zero_bubble(row)) with_zero_bubble.merge(publications_of(row));
   }
   for (PublishedRow& row : rows) {
-    row.beside_zero_bubble = !runs_zero_bubble(row) && share_one(publications_of(row), with_zero_bubble);
+    row.in_zero_bubble_publication = !runs_zero_bubble(row) && share_one(publications_of(row), with_zero_bubble);
   }
 }
 

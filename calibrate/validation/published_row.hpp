@@ -37,7 +37,7 @@ struct PublishedRow {
   std::optional<bool> scatters_each_microbatch;  ///< ZeRO 2 with a pipeline; never stated by a source
   std::string schedule;
   /// Another run of the same publication has a zero-bubble schedule, so this run uses that software.
-  bool beside_zero_bubble = false;
+  bool in_zero_bubble_publication = false;
   std::optional<std::string> recompute;
 
   std::optional<double> iteration_s, tflops_per_gpu, tokens_per_s_per_gpu, samples_per_s, peak_memory_gib;
@@ -76,7 +76,7 @@ PublishedFile read_published(const nlohmann::json& json, const std::string& sour
 
 /// Fills in facts that rows omit but others of their publication state. The arXiv numbers of the citation identify a
 /// publication; a row without one is on its own.
-///   beside_zero_bubble  another row of the publication has a zero-bubble schedule
+///   in_zero_bubble_publication  another row of the publication has a zero-bubble schedule
 ///   vocab               the publication's, if a row states one; else the first of the usual tokenizers' for which
 ///                       every GPT of the publication has its stated number of parameters, to the given digits and
 ///                       with tied embeddings; GPT-2's if none matches

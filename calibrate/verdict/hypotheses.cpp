@@ -16,15 +16,15 @@ namespace flopcast {
 
 namespace {
 
-struct Belief {
+struct Evidence {
   double explains_s = 0.0;
   double weight = 0.0;  // multiplies the prior
   std::string evidence;
 };
 struct Beliefs {
-  std::array<Belief, kGapCauses> all;
+  std::array<Evidence, kGapCauses> all;
 
-  Belief& operator[](GapCause cause) { return all[static_cast<std::size_t>(cause)]; }
+  Evidence& operator[](GapCause cause) { return all[static_cast<std::size_t>(cause)]; }
 };
 
 Job without_overlap(Job job) {
@@ -93,7 +93,7 @@ class WhatIf {
   }
 
   // `what` states the needed figure.
-  Belief belief_in(const Needed& needed, double usual, const std::string& what) const {
+  Evidence belief_in(const Needed& needed, double usual, const std::string& what) const {
     return {needed.explains_s, fit_to_gap(needed.explains_s) * plausible(needed.factor, usual),
             fmt::format("{} would explain {} of the gap", what, time_in_seconds(std::abs(needed.explains_s)))};
   }
@@ -122,7 +122,7 @@ void scale_rates(std::vector<GroupCurve>& curves, bool between, double factor) {
   }
 }
 
-Belief slow_link(const WhatIf& what_if) {
+Evidence slow_link(const WhatIf& what_if) {
   constexpr double kFarthest = 0.02;
   constexpr double kUsual = 1.2;  // slow links typically run at a half, a quarter or a tenth of their rate
   const auto belief = [&](bool between) {
@@ -135,12 +135,12 @@ Belief slow_link(const WhatIf& what_if) {
                              fmt::format("links {} at {:.0f} % of their rate",
                                          between ? "between nodes" : "inside nodes", 1e2 * needed.factor));
   };
-  Belief inside = belief(false);
-  Belief between = belief(true);
+  Evidence inside = belief(false);
+  Evidence between = belief(true);
   return inside.weight > between.weight ? inside : between;
 }
 
-Belief clocks(const WhatIf& what_if) {
+Evidence clocks(const WhatIf& what_if) {
   constexpr double kFarthest = 0.3;
   constexpr double kUsual = 0.25;
   const Needed needed =
@@ -150,7 +150,7 @@ Belief clocks(const WhatIf& what_if) {
   return what_if.belief_in(needed, kUsual, fmt::format("GEMMs at {:.0f} % of their rate", 1e2 * needed.factor));
 }
 
-Belief host_bound(const WhatIf& what_if) {
+Evidence host_bound(const WhatIf& what_if) {
   // Launch times of a kernel range from those of compiled graphs to those of eager Python on a slow core.
   constexpr double kUsualHost = 10e-6;
   constexpr double kSlowHost = 200e-6;
@@ -162,7 +162,7 @@ Belief host_bound(const WhatIf& what_if) {
   return what_if.belief_in(needed, kUsual, fmt::format("{:.0f} us of host time per kernel", 1e6 * now * needed.factor));
 }
 
-Belief no_overlap(const WhatIf& what_if) {
+Evidence no_overlap(const WhatIf& what_if) {
   const double effect = what_if.effect_of(without_overlap(what_if.job()));
   // On shared links, messages that do not overlap may also contend with fewer others.
   if (effect <= 0.0) return {0.0, 0.0, "communication overlap does not shorten this step"};
@@ -170,7 +170,7 @@ Belief no_overlap(const WhatIf& what_if) {
           fmt::format("without communication overlap the step would take {} longer", time_in_seconds(effect))};
 }
 
-Belief recomputed(const WhatIf& what_if) {
+Evidence recomputed(const WhatIf& what_if) {
   Job job = what_if.job();
   const bool more = what_if.gap_s() > 0.0;
   const Recompute other = more ? Recompute::kFull : Recompute::kNone;
@@ -184,7 +184,7 @@ Belief recomputed(const WhatIf& what_if) {
                       time_in_seconds(std::abs(effect)), more ? "longer" : "shorter")};
 }
 
-Belief straggler(const WhatIf& what_if) {
+Evidence straggler(const WhatIf& what_if) {
   constexpr double kUsual = 0.3;
   if (what_if.gap_s() <= 0.0) return {0.0, 0.0, "a slow rank cannot shorten a step"};
   const double factor = 1.0 + what_if.gap_s() / what_if.time_s();
@@ -193,14 +193,14 @@ Belief straggler(const WhatIf& what_if) {
       fmt::format("one rank that is {:.0f} % slower than the others would delay all of them", 1e2 * (factor - 1.0))};
 }
 
-Belief data_loader(const WhatIf& what_if) {
+Evidence data_loader(const WhatIf& what_if) {
   constexpr double kUsual = 0.5;
   if (what_if.gap_s() <= 0.0) return {0.0, 0.0, "waiting for data cannot shorten a step"};
   return {what_if.gap_s(), plausible(1.0 + what_if.gap_s() / what_if.time_s(), kUsual),
           fmt::format("waiting {} for a batch in each step would explain the gap", time_in_seconds(what_if.gap_s()))};
 }
 
-Belief memory_pressure(const WhatIf& what_if) {
+Evidence memory_pressure(const WhatIf& what_if) {
   constexpr double kFrom = 0.85;
   const double filled = what_if.memory().shown_gib / what_if.memory().capacity_gib;
   if (what_if.gap_s() <= 0.0) return {0.0, 0.0, "a full memory cannot shorten a step"};
@@ -210,7 +210,7 @@ Belief memory_pressure(const WhatIf& what_if) {
 }
 
 struct CauseRule {
-  Belief (*belief)(const WhatIf& what_if);
+  Evidence (*belief)(const WhatIf& what_if);
   // Chosen: how often this is the cause if nothing else is known. The thresholds of the evidence below are chosen too,
   // because no published collection of explained gaps was found to fit them to.
   double prior;
@@ -240,13 +240,13 @@ constexpr std::array<CauseRule, kGapCauses> kRules = {{
      "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"},
 }};
 
-void say(Belief& belief, double times, const std::string& why) {
+void add_evidence(Evidence& belief, double times, const std::string& why) {
   belief.weight *= times;
   belief.evidence += "; " + why;
 }
 
 // Weighs how steps vary, and whether they grow longer.
-void hear_steps(const StepsOfLog& steps, Beliefs& beliefs) {
+void weigh_steps(const StepsOfLog& steps, Beliefs& beliefs) {
   constexpr std::size_t kEnough = 8;
   constexpr double kSpiky = 1.12;
   if (steps.seconds.size() < kEnough) return;
@@ -259,15 +259,15 @@ void hear_steps(const StepsOfLog& steps, Beliefs& beliefs) {
       upper_median<double>({steps.seconds.end() - static_cast<std::ptrdiff_t>(quarter), steps.seconds.end()});
   constexpr double kDrift = 1.04;
   if (late > early * kDrift && tail < kSpiky) {
-    say(beliefs[GapCause::kClocks], 3.0,
-        fmt::format("steps grew from {} to {} over the log, as they do when devices heat up", time_in_seconds(early),
-                    time_in_seconds(late)));
+    add_evidence(beliefs[GapCause::kClocks], 3.0,
+                 fmt::format("steps grew from {} to {} over the log, as they do when devices heat up",
+                             time_in_seconds(early), time_in_seconds(late)));
   }
   if (tail > kSpiky || low < 1.0 / kSpiky) {
     const std::string why = fmt::format("steps vary: 5th to 95th percentile {} to {}", time_in_seconds(steps.p5_s),
                                         time_in_seconds(steps.p95_s));
-    say(beliefs[GapCause::kDataLoader], 2.5, why);
-    say(beliefs[GapCause::kMemoryPressure], 2.5, why);
+    add_evidence(beliefs[GapCause::kDataLoader], 2.5, why);
+    add_evidence(beliefs[GapCause::kMemoryPressure], 2.5, why);
     for (const GapCause cause : {GapCause::kNoOverlap, GapCause::kRecompute, GapCause::kHostBound, GapCause::kClocks}) {
       beliefs[cause].weight *= 0.5;
     }
@@ -278,23 +278,23 @@ void hear_steps(const StepsOfLog& steps, Beliefs& beliefs) {
 }
 
 // Weighs timers over ranks, as Megatron prints them, and memory.
-void hear_log(const TrainingLog& log, double gap_s, const Result& forecast, Beliefs& beliefs) {
-  constexpr double kWorthSaying = 0.02;
-  const double felt = kWorthSaying * forecast.iteration.time_s;
+void weigh_log(const TrainingLog& log, double gap_s, const Result& forecast, Beliefs& beliefs) {
+  constexpr double kRelevantShare = 0.02;
+  const double felt = kRelevantShare * forecast.iteration.time_s;
   const auto timer = [&log](const char* name) {
     const auto found = log.timers.find(name);
     return found == log.timers.end() ? nullptr : &found->second;
   };
-  const auto hear = [&](GapCause cause, double seconds, double times, const std::string& found,
-                        const std::string& none) {
-    Belief& belief = beliefs[cause];
-    if (seconds <= felt) return say(belief, 0.05, none);
+  const auto weigh = [&](GapCause cause, double seconds, double times, const std::string& found,
+                         const std::string& none) {
+    Evidence& belief = beliefs[cause];
+    if (seconds <= felt) return add_evidence(belief, 0.05, none);
     belief.explains_s = std::min(seconds, std::max(gap_s, 0.0));
-    say(belief, times * std::min(1.0, seconds / std::max(gap_s, felt)), found);
+    add_evidence(belief, times * std::min(1.0, seconds / std::max(gap_s, felt)), found);
   };
   if (const LoggedTimer* data = timer("batch-generator")) {
     const std::string taken = fmt::format("the timer batch-generator shows {}", time_in_seconds(data->longest_s));
-    hear(GapCause::kDataLoader, data->longest_s, 20.0, taken, taken + ", too little to matter");
+    weigh(GapCause::kDataLoader, data->longest_s, 20.0, taken, taken + ", too little to matter");
   }
   double compute_spread = 0.0;
   bool tells_ranks = false;
@@ -305,21 +305,21 @@ void hear_log(const TrainingLog& log, double gap_s, const Result& forecast, Beli
     compute_spread += compute->longest_s - *compute->shortest_s;
   }
   if (tells_ranks) {
-    hear(GapCause::kStraggler, compute_spread, 15.0,
-         fmt::format("passes of the slowest rank take {} longer than those of the fastest",
-                     time_in_seconds(compute_spread)),
-         "passes take equally long on all ranks");
+    weigh(GapCause::kStraggler, compute_spread, 15.0,
+          fmt::format("passes of the slowest rank take {} longer than those of the fastest",
+                      time_in_seconds(compute_spread)),
+          "passes take equally long on all ranks");
   }
   if (log.max_reserved_gib) {
-    Belief& belief = beliefs[GapCause::kMemoryPressure];
+    Evidence& belief = beliefs[GapCause::kMemoryPressure];
     const double filled = *log.max_reserved_gib / forecast.memory.capacity_gib;
     constexpr double kFull = 0.93;
     if (filled > kFull) {
       belief.explains_s = std::max(gap_s, 0.0);
       belief.weight = std::max(belief.weight, 1.0);
-      say(belief, 4.0, fmt::format("the log reports {:.1f} GiB reserved", *log.max_reserved_gib));
+      add_evidence(belief, 4.0, fmt::format("the log reports {:.1f} GiB reserved", *log.max_reserved_gib));
     } else {
-      say(belief, 0.1, fmt::format("the log reports at most {:.1f} GiB reserved", *log.max_reserved_gib));
+      add_evidence(belief, 0.1, fmt::format("the log reports at most {:.1f} GiB reserved", *log.max_reserved_gib));
     }
   }
 }
@@ -380,13 +380,13 @@ double share_computed_again(const TracedFigures& seen, const Forecast& answer, c
 }
 
 // Replaces the evidence of forecasts by that of traces: each cause explains the part that the traces show.
-void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample>& products, const Forecast& answer,
-                 double gap_s, Beliefs& beliefs) {
+void weigh_traces(const std::vector<TracedRank>& traces, const std::vector<Sample>& products, const Forecast& answer,
+                  double gap_s, Beliefs& beliefs) {
   const Result& result = answer.result;
   const TracedFigures seen = figures_of(traces, answer);
-  const ForecastTraffic traffic = traffic_of(result, seen.waits_apart);
+  const ForecastTraffic traffic = traffic_of(result, seen.waiting_separate);
   const auto set = [&](GapCause cause, double explains_s, const std::string& evidence) {
-    Belief& belief = beliefs[cause];
+    Evidence& belief = beliefs[cause];
     belief.explains_s = explains_s;
     const double share = gap_s > 0.0 ? std::clamp(explains_s / gap_s, 0.0, 1.0) : 0.0;
     constexpr double kLeast = 0.003;
@@ -402,13 +402,13 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
   const double by_links = std::clamp(longer, 0.0, more_exposed);
   set(GapCause::kSlowLink, by_links,
       fmt::format("the rank with the {} communicates for {} (forecast: {})",
-                  seen.waits_apart ? "most exposed communication" : "least waiting",
+                  seen.waiting_separate ? "most exposed communication" : "least waiting",
                   time_in_seconds(seen.communication_s), time_in_seconds(traffic.total_s)));
   set(GapCause::kNoOverlap, std::min(lost, more_exposed - by_links),
       fmt::format("computation hides {:.0f} % of communication (forecast: {:.0f} %)", 1e2 * seen.hidden_share,
                   1e2 * hidden));
   // Differences between ranks.
-  set(GapCause::kStraggler, seen.apart_s,
+  set(GapCause::kStraggler, seen.straggler_excess_s,
       traces.size() > 1 ? seen.slowest : "only one rank was traced, so there are no others to compare it with");
   // Computation: done again, or slower.
   const double more_compute = std::max(0.0, seen.more_compute_s);
@@ -436,7 +436,7 @@ void hear_traces(const std::vector<TracedRank>& traces, const std::vector<Sample
   idle(GapCause::kDataLoader, IdleCause::kData, "while the host waits for data");
   idle(GapCause::kMemoryPressure, IdleCause::kMemory, "while the host allocates or frees device memory");
   idle(GapCause::kHostBound, IdleCause::kLaunch,
-       seen.tells_host ? "before kernels that were launched late" : "in gaps of less than 0.1 ms");
+       seen.has_launches ? "before kernels that were launched late" : "in gaps of less than 0.1 ms");
   // Idle time that no host activity explains: a wait at the start of every step is usually one for data.
   constexpr double kMostly = 0.6;
   const double unknown = idle_of(seen, IdleCause::kOther) - result.breakdown.bubble_s;
@@ -478,7 +478,7 @@ std::vector<TracedRank> numbered(std::vector<TracedRank> traces, const Job& job)
 // Runs of `flopcast run` have one rank per place in the pipeline.
 void refuse_other_pipelines(const std::vector<TracedRank>& traces, std::size_t ranks) {
   std::map<std::string, std::size_t> by_file;
-  for (const TracedRank& rank : traces) by_file[rank.file] += rank.waits_apart ? 1 : 0;
+  for (const TracedRank& rank : traces) by_file[rank.file] += rank.waiting_separate ? 1 : 0;
   for (const auto& [file, found] : by_file) {
     if (found == 0 || found == ranks) continue;
     refuse_at(file, fmt::format("the run has {} pipeline ranks, but the job has {}", found, ranks),
@@ -495,15 +495,15 @@ std::vector<Hypothesis> explain_gap(const Forecast& answer, const GapEvidence& e
   for (std::size_t index = 0; index < kGapCauses; ++index) beliefs.all[index] = kRules[index].belief(what_if);
   // If a step is no longer than forecast, waiting that a trace shows has nothing to explain.
   if (!evidence.traces.empty() && what_if.gap_s() > 0.0) {
-    hear_traces(numbered(evidence.traces, answer.step.job), evidence.products, answer, what_if.gap_s(), beliefs);
+    weigh_traces(numbered(evidence.traces, answer.step.job), evidence.products, answer, what_if.gap_s(), beliefs);
   }
-  if (evidence.steps) hear_steps(*evidence.steps, beliefs);
-  if (evidence.log) hear_log(*evidence.log, what_if.gap_s(), answer.result, beliefs);
+  if (evidence.steps) weigh_steps(*evidence.steps, beliefs);
+  if (evidence.log) weigh_log(*evidence.log, what_if.gap_s(), answer.result, beliefs);
   std::vector<Hypothesis> all;
   double total = 0.0;
   for (std::size_t index = 0; index < kGapCauses; ++index) total += kRules[index].prior * beliefs.all[index].weight;
   for (std::size_t index = 0; index < kGapCauses; ++index) {
-    const Belief& belief = beliefs.all[index];
+    const Evidence& belief = beliefs.all[index];
     const double score = total > 0.0 ? kRules[index].prior * belief.weight / total : 0.0;
     all.push_back({static_cast<GapCause>(index), score, belief.explains_s, belief.evidence, kRules[index].check});
   }

@@ -95,7 +95,7 @@ std::size_t typical(const std::vector<Timeline>& steps) {
 
 // Warm-up and cool-down waiting are distinguished by where a pipeline fills and drains, which does not apply to a
 // steady step.
-void forget_causes(BubbleResult& bubble) {
+void merge_bubble_causes(BubbleResult& bubble) {
   bubble.dependency_s += bubble.warmup_s + bubble.cooldown_s;
   bubble.warmup_s = 0.0;
   bubble.cooldown_s = 0.0;
@@ -186,7 +186,7 @@ class Comparer {
 
   void finish(RunView& view, const std::string& title) const {
     view.result = result_of_timeline(job_.step.job, view.step);
-    if (asynchronous_) forget_causes(view.result.bubble);
+    if (asynchronous_) merge_bubble_causes(view.result.bubble);
     const double shown = view.result.iteration.time_s * 1e3;
     view.drawn.title = fmt::format("{}: {} {:.3f} ms, bubble {:.1f} %", title, asynchronous_ ? "steady step" : "step",
                                    shown, 100.0 * view.result.bubble.fraction);
@@ -352,7 +352,7 @@ RunComparison judge_run(const Job& asked, Forecast answer, const MeasuredRun& ru
   as_run.memory = memory_as_run(trained);
   RunComparison comparison = compare_run(std::move(answer), as_run, run, times_from);
   if (comparison.slept) return comparison;
-  comparison.measured.held = held_as_run(trained.step);
+  comparison.measured.held = held_in_run(trained.step);
   comparison.forecast.held =
       times_from == TimesFrom::kJob ? held_as_priced(comparison.job.step) : comparison.measured.held;
   return comparison;
@@ -521,7 +521,6 @@ StepTimes median_times(const std::vector<Timeline>& steps, const Program& progra
 }
 
 std::vector<Timeline> warmed_up(const std::vector<Timeline>& calibration) {
-  constexpr std::size_t kWarmup = 2;
   if (calibration.empty()) return {};
   const auto skipped = static_cast<std::ptrdiff_t>(std::min(kCalibrationWarmup, calibration.size() - 1));
   return {calibration.begin() + skipped, calibration.end()};

@@ -406,7 +406,7 @@ std::vector<TracedRank> traced_run(const std::vector<Timeline>& steps, const std
     TracedEvents events;
     events.rank.file = file;
     events.rank.rank = static_cast<int>(rank);
-    events.rank.waits_apart = true;
+    events.rank.waiting_separate = true;
     events.launches.emplace(-1, -1.0);
     double origin_s = 0.0;
     for (std::size_t step = 0; step < steps.size(); ++step) {
@@ -427,7 +427,7 @@ std::vector<TracedRank> traced_run(const std::vector<Timeline>& steps, const std
   return ranks;
 }
 
-std::vector<TracedRank> read_own_run(const std::string& text, const std::string& file, double step_s) {
+std::vector<TracedRank> read_user_run(const std::string& text, const std::string& file, double step_s) {
   MeasuredRun run = read_measured_run(text, file);
   const ScheduleInfo* schedule = find_schedule(run.schedule);
   if (step_s <= 0.0 && schedule != nullptr && schedule->asynchronous) {

@@ -85,7 +85,7 @@ class StepCutter {
     FLOPCAST_CHECK(!events_.kernels.empty());
     std::sort(events_.kernels.begin(), events_.kernels.end(),
               [](const TracedKernel& a, const TracedKernel& b) { return a.span.start < b.span.start; });
-    events_.rank.tells_host = !events_.launches.empty();
+    events_.rank.has_launches = !events_.launches.empty();
     events_.data = joined(std::move(events_.data));
     events_.memory = joined(std::move(events_.memory));
     for (const TracedKernel& kernel : events_.kernels) {
@@ -174,7 +174,7 @@ class StepCutter {
     const Intervals gaps = without(window, busy);
     step.idle_s = length_of(gaps);
     for (const Interval& gap : gaps) split_gap(gap, step);
-    for (const TracedStretch& one : stretches_of(compute, communication, window)) {
+    for (const TracedInterval& one : stretches_of(compute, communication, window)) {
       if (!step.stretches.empty() && step.stretches.back().state == one.state) {
         step.stretches.back().end_s = one.end_s;
       } else {
@@ -264,13 +264,13 @@ class KinetoReader {
 
 }  // namespace
 
-std::vector<TracedStretch> stretches_of(const std::vector<TracedSpan>& compute,
-                                        const std::vector<TracedSpan>& communication, const TracedSpan& window) {
+std::vector<TracedInterval> stretches_of(const std::vector<TracedSpan>& compute,
+                                         const std::vector<TracedSpan>& communication, const TracedSpan& window) {
   std::map<double, std::pair<int, int>> changes;  // at a time: number of spans that begin minus number that end
   for (const TracedSpan& span : compute) ++changes[span.start].first, --changes[span.end].first;
   for (const TracedSpan& span : communication) ++changes[span.start].second, --changes[span.end].second;
   changes[window.end];
-  std::vector<TracedStretch> stretches;
+  std::vector<TracedInterval> stretches;
   int computes = 0;
   int communicates = 0;
   double from = window.start;

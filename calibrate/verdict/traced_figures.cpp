@@ -53,12 +53,12 @@ class RankForecasts {
   RankForecast of(const TracedRank& traced) const {
     if (!is_known(traced)) return mean_;
     // Traces of `flopcast run` number ranks by their place in the pipeline.
-    const int device = traced.waits_apart ? grid_.neighbour(0, Axis::kPipeline, *traced.rank) : *traced.rank;
-    const int stage = traced.waits_apart ? *traced.rank : grid_.coordinate(device, Axis::kPipeline);
+    const int device = traced.waiting_separate ? grid_.neighbour(0, Axis::kPipeline, *traced.rank) : *traced.rank;
+    const int stage = traced.waiting_separate ? *traced.rank : grid_.coordinate(device, Axis::kPipeline);
     if (static_cast<std::size_t>(stage) >= ranks_.size()) return mean_;
     RankForecast forecast = ranks_[static_cast<std::size_t>(stage)];
     // Passes of `flopcast run` are whole; in other traces, collectives inside passes are separate kernels.
-    if (!traced.waits_apart) {
+    if (!traced.waiting_separate) {
       forecast.compute_s *= kernels_share_;
       forecast.forward_s *= kernels_share_;
     }
@@ -144,7 +144,8 @@ TracedFigures figures_of(const std::vector<TracedRank>& traces, const Forecast& 
   double forward_s = 0.0;
   double forward_forecast_s = 0.0;
   bool first = true;
-  figures.waits_apart = std::all_of(traces.begin(), traces.end(), [](const TracedRank& r) { return r.waits_apart; });
+  figures.waiting_separate =
+      std::all_of(traces.begin(), traces.end(), [](const TracedRank& r) { return r.waiting_separate; });
   for (const TracedRank& rank : traces) {
     const TracedStep& step = rank.typical();
     excesses.push_back(
@@ -163,12 +164,12 @@ TracedFigures figures_of(const std::vector<TracedRank>& traces, const Forecast& 
     backwards += static_cast<double>(step.attention_backward);
     forward_s += step.forward_s;
     forward_forecast_s += excesses.back().forecast.forward_s;
-    figures.tells_host = figures.tells_host || rank.tells_host;
+    figures.has_launches = figures.has_launches || rank.has_launches;
     // If communication excludes waiting, the rank with the most exposed communication shows the links' time.
-    const double waits = figures.waits_apart ? 0.0 : std::min(forecast.bubble_s, messages_of(step));
-    const bool telling = figures.waits_apart ? step.exposed_s > figures.exposed_s
-                                             : step.communication_s - waits < figures.communication_s;
-    if (first || telling) {
+    const double waits = figures.waiting_separate ? 0.0 : std::min(forecast.bubble_s, messages_of(step));
+    const bool replaces_current = figures.waiting_separate ? step.exposed_s > figures.exposed_s
+                                                           : step.communication_s - waits < figures.communication_s;
+    if (first || replaces_current) {
       figures.communication_s = step.communication_s - waits;
       figures.exposed_s = std::max(0.0, step.exposed_s - waits);
     }
@@ -179,13 +180,13 @@ TracedFigures figures_of(const std::vector<TracedRank>& traces, const Forecast& 
   // If one of two ranks is slow, the other is the typical one.
   figures.compute_s = lower_median(computes);
   figures.more_compute_s = lower_median(more);
-  figures.apart_s = *std::max_element(more.begin(), more.end()) - figures.more_compute_s;
+  figures.straggler_excess_s = *std::max_element(more.begin(), more.end()) - figures.more_compute_s;
   figures.slowest = slow_ranks_text(std::move(excesses), figures.more_compute_s);
   const bool known =
       std::all_of(traces.begin(), traces.end(), [&](const TracedRank& rank) { return forecasts.is_known(rank); });
   if (!known && forecasts.uneven_s() > 0.0) {
     // Any of the ranks may belong to the longest stage.
-    figures.apart_s = std::max(0.0, figures.apart_s - forecasts.uneven_s());
+    figures.straggler_excess_s = std::max(0.0, figures.straggler_excess_s - forecasts.uneven_s());
     figures.slowest += fmt::format("; the traces do not identify ranks, and stages differ by {} in the forecast",
                                    time_in_seconds(forecasts.uneven_s()));
   }

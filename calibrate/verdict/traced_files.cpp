@@ -410,7 +410,7 @@ std::vector<TracedRank> read_traced_file(const std::string& path, double step_s)
   stream.exceptions(std::ios::badbit);
   switch (format) {
     case TraceFormat::kOwnRun:
-      return read_own_run(whole_text(stream, path), path, step_s);
+      return read_user_run(whole_text(stream, path), path, step_s);
     case TraceFormat::kOwnTrace:
       return read_own_trace(stream, path, step_s);
     case TraceFormat::kChakra:

@@ -34,7 +34,7 @@ inline constexpr std::size_t kCalibrationWarmup = 2;
 enum class TracedState { kCompute, kCommunication, kBoth, kIdle };
 
 /// An interval of one state, in seconds from the start of the step.
-struct TracedStretch {
+struct TracedInterval {
   double start_s = 0.0;
   double end_s = 0.0;
   TracedState state = TracedState::kIdle;
@@ -64,7 +64,7 @@ struct TracedStep {
   long attention_backward = 0;
   double forward_s = 0.0;                        ///< in forward passes; 0: unknown
   std::map<std::string, TraceTime> collectives;  ///< by kind and group size: "all_reduce of 8"
-  std::vector<TracedStretch> stretches;          ///< in order, without gaps
+  std::vector<TracedInterval> stretches;         ///< in order, without gaps
 
   double overlapped_s() const { return std::max(0.0, communication_s - exposed_s); }
 };
@@ -75,10 +75,10 @@ struct TracedRank {
   std::optional<int> rank;
   std::string device;
   std::vector<TracedStep> steps;
-  bool tells_host = false;  ///< the trace has the time of each launch
+  bool has_launches = false;  ///< the trace has the time of each launch
   /// Communication excludes waiting for the other side: messages are timed from when they were sent. NCCL kernels, in
   /// contrast, also last while they wait.
-  bool waits_apart = false;
+  bool waiting_separate = false;
 
   /// The step of median time.
   const TracedStep& typical() const;
@@ -90,8 +90,8 @@ struct TracedSpan {
 };
 
 /// States of a device over the window, from the spans in which it computed and communicated.
-std::vector<TracedStretch> stretches_of(const std::vector<TracedSpan>& compute,
-                                        const std::vector<TracedSpan>& communication, const TracedSpan& window);
+std::vector<TracedInterval> stretches_of(const std::vector<TracedSpan>& compute,
+                                         const std::vector<TracedSpan>& communication, const TracedSpan& window);
 
 /// Work of a device, in the form that all trace formats share.
 struct TracedKernel {
@@ -137,7 +137,7 @@ std::vector<TracedRank> traced_run(const std::vector<Timeline>& steps, const std
 
 /// Reads a run of `flopcast run` from a flopcast.measurement/1, and from a trace by write_chrome_trace(). Both throw
 /// ConfigError.
-std::vector<TracedRank> read_own_run(const std::string& text, const std::string& file, double step_s);
+std::vector<TracedRank> read_user_run(const std::string& text, const std::string& file, double step_s);
 std::vector<TracedRank> read_own_trace(std::istream& stream, const std::string& file, double step_s);
 
 /// Reads a Chakra execution trace (MLCommons, schema/protobuf/et_def.proto 0.0.4: GlobalMetadata and Nodes, each
@@ -238,20 +238,20 @@ struct GapEvidence {
 /// Figures of a traced step, relative to the forecast.
 struct TracedFigures {
   double time_s = 0.0;
-  double compute_s = 0.0;        ///< median over ranks
-  double more_compute_s = 0.0;   ///< computation beyond the forecast, of the median rank
-  double apart_s = 0.0;          ///< excess of the slowest rank over it
-  std::string slowest;           ///< the slowest ranks and their computation, as text
-  double communication_s = 0.0;  ///< of the rank that communicates, and therefore waits, least
-  double exposed_s = 0.0;        ///< of the same rank
+  double compute_s = 0.0;           ///< median over ranks
+  double more_compute_s = 0.0;      ///< computation beyond the forecast, of the median rank
+  double straggler_excess_s = 0.0;  ///< excess of the slowest rank over it
+  std::string slowest;              ///< the slowest ranks and their computation, as text
+  double communication_s = 0.0;     ///< of the rank that communicates, and therefore waits, least
+  double exposed_s = 0.0;           ///< of the same rank
   double mean_exposed_s = 0.0;
   std::array<double, kIdleCauses> idle_s{};  ///< median over ranks
   double forwards_per_backward = 0.0;        ///< of attention; 0: unknown
   double forward_slowdown = 0.0;             ///< forward passes over their forecast; 0: unknown
   double leading_idle_s = 0.0;  ///< before the first kernel of a step, beyond the forecast, median over ranks
   double hidden_share = 0.0;    ///< hidden share of communication, over all ranks
-  bool tells_host = false;
-  bool waits_apart = false;
+  bool has_launches = false;
+  bool waiting_separate = false;
 };
 /// Waiting in the forecast's pipeline is subtracted from a rank's messages, because receiving kernels include it.
 TracedFigures figures_of(const std::vector<TracedRank>& traces, const Forecast& answer);
@@ -265,7 +265,7 @@ TracedFigures figures_of(const std::vector<TracedRank>& traces, const Forecast& 
 /// distance of x from g and with how extreme the cause would be (a clock at 40 %, a link at 1 %). With traces, x is
 /// what they show relative to the forecast: times and counts of kernels, hidden communication, idle time by host
 /// activity, and differences between ranks. A link is slow if even the rank that waits least communicates for longer
-/// than forecast; if the trace keeps waiting separate (TracedRank::waits_apart), the rank with the most exposed
+/// than forecast; if the trace keeps waiting separate (TracedRank::waiting_separate), the rank with the most exposed
 /// communication counts instead. A rank is slow if it exceeds the forecast for its place in the pipeline by more than
 /// the median rank does. Kernels that take longer are either slow or run again: forward attention kernels per backward
 /// one decide, else GEMMs of known shape compared with the model, else how well recomputing everything would explain

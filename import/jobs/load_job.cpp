@@ -143,7 +143,7 @@ void read_profile_file(const Files& files, nlohmann::json& root, Origins& origin
   if (model == root.end()) return;
   const bool named = model->is_object() && model->contains("name");
   const nlohmann::json& name = named ? model->at("name") : *model;
-  if (!name.is_string() || !is_profile_path(name.get<std::string>()) || tells_whole_model(*model)) return;
+  if (!name.is_string() || !is_profile_path(name.get<std::string>()) || is_complete_model(*model)) return;
   const std::string path = name.get<std::string>();
   const std::string text = files.read(path);
   nlohmann::json values;
@@ -174,7 +174,7 @@ ImportContext context_of(const std::vector<FlagValue>& flags, const Files& files
 nlohmann::json* model_name(nlohmann::json& root) {
   const auto model = root.find("model");
   // A model that is fully described is not looked up: its name is only a label.
-  return model == root.end() || tells_whole_model(*model) ? nullptr : text_naming(*model);
+  return model == root.end() || is_complete_model(*model) ? nullptr : text_naming(*model);
 }
 
 bool names_a_file(const std::string& name) {
@@ -195,12 +195,12 @@ ImportedJob place_job_file(const std::string& text, const std::string& file, con
   }
   nlohmann::json* name = model_name(imported.job);
   if (name != nullptr && names_a_file(name->get<std::string>())) {
-    *name = path_beside(file, name->get<std::string>());
+    *name = sibling_path(file, name->get<std::string>());
   }
   const auto failures = imported.job->find("failures");
   if (failures != imported.job->end() && failures->is_object() && failures->contains("log")) {
     nlohmann::json& log = failures->at("log");
-    if (log.is_string()) log = path_beside(file, log.get<std::string>());
+    if (log.is_string()) log = sibling_path(file, log.get<std::string>());
   }
   const auto cluster = imported.job->find("cluster");
   if (cluster != imported.job->end() && cluster->is_object() && cluster->contains("network")) {
@@ -209,17 +209,17 @@ ImportedJob place_job_file(const std::string& text, const std::string& file, con
     nlohmann::json* const links = network.is_object() && network.contains("links") ? &network["links"] : nullptr;
     for (nlohmann::json* path : {named, links}) {
       const bool given = path != nullptr && path->is_string() && (path == links || is_path(path->get<std::string>()));
-      if (given) *path = path_beside(file, path->get<std::string>());
+      if (given) *path = sibling_path(file, path->get<std::string>());
     }
   }
   const auto training = imported.job->find("training");
   if (training == imported.job->end() || !training->is_object()) return imported;
   const auto profile = training->find("profile");
-  if (profile != training->end() && profile->is_string()) *profile = path_beside(file, profile->get<std::string>());
+  if (profile != training->end() && profile->is_string()) *profile = sibling_path(file, profile->get<std::string>());
   const auto stack = training->find("stack");
   nlohmann::json* stack_name = stack == training->end() ? nullptr : text_naming(*stack);
   if (stack_name != nullptr && is_path(stack_name->get<std::string>())) {
-    *stack_name = path_beside(file, stack_name->get<std::string>());
+    *stack_name = sibling_path(file, stack_name->get<std::string>());
   }
   return imported;
 }
@@ -242,7 +242,7 @@ bool starts_with_a_count(const std::string& name) {
 }
 
 // Merges the number of nodes from a launch script with the cluster named by --cluster.
-void join_cluster(const nlohmann::json& told, LoadedJob& loaded) {
+void merge_cluster(const nlohmann::json& told, LoadedJob& loaded) {
   const auto cluster = loaded.root->find("cluster");
   if (cluster == loaded.root->end() || !cluster->is_string() || !told.is_object()) return;
   const std::string name = cluster->get<std::string>();
@@ -343,7 +343,7 @@ std::string source_of(const std::string& place) {
 }
 
 // Drops the GaLore rank of an earlier source if a later one sets another optimizer. A rank given by a flag is kept.
-void leave_out_other_rank(LoadedJob& loaded) {
+void drop_stale_rank(LoadedJob& loaded) {
   const auto training = loaded.root->find("training");
   if (training == loaded.root->end() || !training->is_object() || !training->contains("optimizer_rank")) return;
   const nlohmann::json optimizer = training->value("optimizer", nlohmann::json());
@@ -389,8 +389,8 @@ LoadedJob load_job(const std::vector<std::string>& names, const std::vector<Flag
   loaded.keys = std::move(all.keys);
   const nlohmann::json told_cluster = loaded.root->value("cluster", nlohmann::json());
   apply_flags(flags, loaded.root, loaded.origins);
-  leave_out_other_rank(loaded);
-  join_cluster(told_cluster, loaded);
+  drop_stale_rank(loaded);
+  merge_cluster(told_cluster, loaded);
   read_model_path(context, loaded);
   if (options.strict) refuse_unmodelled(loaded);
   read_profile_file(files, loaded.root, loaded.origins);
@@ -404,7 +404,7 @@ LoadedJob load_job(const std::vector<std::string>& names, const std::vector<Flag
   return loaded;
 }
 
-void LoadedJob::leave_dp_over() {
+void LoadedJob::clear_dp() {
   if (root.contains("layout")) root["layout"].erase("dp");
 }
 

@@ -7,7 +7,7 @@
 
 #include "import/programs/imported_job.hpp"
 #include "model/config/document.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 
 namespace flopcast {
 
@@ -20,7 +20,7 @@ struct LoadedJob {
   KeyUse keys;                        ///< of the files of other programs
 
   /// Drops dp, so that it follows from another tp, cp, pp or number of GPUs than the file has.
-  void leave_dp_over();
+  void clear_dp();
 };
 
 /// Options for reading files of other programs.

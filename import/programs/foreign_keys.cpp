@@ -12,7 +12,7 @@
 #include "import/programs/imported_job.hpp"
 #include "import/shell/shell.hpp"
 #include "model/config/document.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 
 namespace flopcast {
 
@@ -303,7 +303,7 @@ std::string catalogue_name_of(const std::string& repository) {
 bool put_hub_model(const std::string& name, const std::string& file, const std::string& place,
                    const ImportContext& context, ImportedJob& imported) {
   for (const std::string& path :
-       {name + "/config.json", path_beside(file, name + "/config.json"), path_beside(file, name)}) {
+       {name + "/config.json", sibling_path(file, name + "/config.json"), sibling_path(file, name)}) {
     if (context.files == nullptr || context.files->kind_of(path) != Files::Kind::kFile) continue;
     const std::string text = context.files->read(path);
     const ForeignFile inside(text, path);
@@ -325,7 +325,7 @@ bool put_deepspeed_file(const std::string& name, const std::string& file, const 
   std::vector<std::string> paths = {name};
   std::string above = name;
   for (int folder = 0; folder < kMostFolders; ++folder) {
-    paths.push_back(path_beside(file, above));
+    paths.push_back(sibling_path(file, above));
     above.insert(0, "../");
   }
   for (const std::string& path : paths) {

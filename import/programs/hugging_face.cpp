@@ -317,7 +317,7 @@ void HuggingFaceReader::read_norm_and_positions() {
   if (!family_.causal && !object_.boolean("is_decoder").value_or(false)) put("model.causal", false, "model_type");
 }
 
-void HuggingFaceReader::tell_other_towers() {
+void HuggingFaceReader::warn_other_towers() {
   for (const char* key : {"vision_config", "audio_config", "img_processor"}) {
     const nlohmann::json* tower = object_.find(key);
     if (tower == nullptr || tower->is_null()) continue;
@@ -348,8 +348,8 @@ ImportedJob HuggingFaceReader::read() {
   read_latent_attention();
   read_experts();
   read_windows();
-  tell_further_tokens();
-  tell_other_towers();
+  warn_multi_token();
+  warn_other_towers();
   for (auto* part : {&attention_, &mlp_}) {
     if (*part) judge_keys(**part, "hugging_face", out_);
   }

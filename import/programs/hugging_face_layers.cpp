@@ -136,7 +136,7 @@ void HuggingFaceReader::read_local_layers(const nlohmann::json& types, int layer
   put("model.windowed_layers", std::min<std::int64_t>(local, layers), "attention_types");
 }
 
-void HuggingFaceReader::tell_further_tokens() {
+void HuggingFaceReader::warn_multi_token() {
   for (const char* key : {"num_nextn_predict_layers", "mtp_num_hidden_layers"}) {
     const auto predicted = object_.whole(key, 0);
     if (predicted.value_or(0) > 0)

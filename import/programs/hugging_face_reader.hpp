@@ -86,8 +86,8 @@ class HuggingFaceReader {
   void read_windows();
   void read_local_layers(const nlohmann::json& types, int layers);
   int windowed_layers(int layers);
-  void tell_further_tokens();
-  void tell_other_towers();
+  void warn_multi_token();
+  void warn_other_towers();
 
   JsonReader object_;
   const ImportContext& context_;

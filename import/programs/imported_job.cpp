@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "import/programs/foreign_keys.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 
 namespace flopcast {
 
@@ -45,7 +45,7 @@ bool is_job_file(const ForeignFile& file) {
   return file.has_any({"model", "cluster", "layout", "training", "failures"});
 }
 
-bool tells_sizes(const ForeignFile& file) {
+bool is_size_file(const ForeignFile& file) {
   return file.has_any({"data_parallel_size", "pipeline_parallel_size", "tensor_parallel_size"});
 }
 
@@ -131,7 +131,7 @@ ImportedJob read_job_file(const ForeignFile& file, const ImportContext& /*contex
 constexpr JobFormat kJobFile = {
     .name = "flopcast job file", .detect = is_job_file, .read = read_job_file, .is_job_file = true};
 constexpr JobFormat kAnswer = {.name = "flopcast answer", .detect = is_answer, .read = read_answer};
-constexpr JobFormat kSizes = {.name = "parallel sizes", .detect = tells_sizes, .read = read_sizes};
+constexpr JobFormat kSizes = {.name = "parallel sizes", .detect = is_size_file, .read = read_sizes};
 
 }  // namespace
 
@@ -323,7 +323,7 @@ bool is_path(std::string_view name) {
   return name.find('/') != std::string_view::npos || name.ends_with(".json") || name.ends_with(".txt");
 }
 
-std::string path_beside(const std::string& file, const std::string& path) {
+std::string sibling_path(const std::string& file, const std::string& path) {
   const std::size_t slash = file.rfind('/');
   if (slash == std::string::npos || path.empty() || path.front() == '/') return path;
   return file.substr(0, slash + 1) + path;

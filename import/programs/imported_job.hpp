@@ -143,7 +143,7 @@ std::vector<std::string> refused_combinations(const ImportedJob& imported, const
 /// True for a reference to a file rather than a catalogue name: one that contains a slash or ends in .json.
 bool is_path(std::string_view name);
 /// A path written in `file`, resolved relative to the working directory.
-std::string path_beside(const std::string& file, const std::string& path);
+std::string sibling_path(const std::string& file, const std::string& path);
 
 /// The formats of other programs, each defined by its reader: its name, how it is recognised and how it is read.
 /// import_job tries them in the order of its list.

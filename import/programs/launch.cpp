@@ -87,7 +87,7 @@ std::string name_in(const std::string& flag) {
   return name;
 }
 
-bool tells_a_model(const std::string& name) {
+bool is_model_flag(const std::string& name) {
   return name == "num-layers" || name == "hidden-size" || name == "num-attention-heads";
 }
 
@@ -96,7 +96,7 @@ bool trains(const ShellCommand& command) {
   return std::any_of(command.begin(), command.end(), [](const ShellWord& word) {
     if (!is_flag(word.text)) return false;
     const std::string name = name_in(word.text);
-    return tells_a_model(name) || name == "tensor-model-parallel-size" || name == "model-parallel-size" ||
+    return is_model_flag(name) || name == "tensor-model-parallel-size" || name == "model-parallel-size" ||
            name == "micro-batch-size" || name == "global-batch-size" || name == "seq-length";
   });
 }
@@ -249,7 +249,7 @@ void LaunchArguments::add_variables() {
     add_command(command);
   }
   is_part_ =
-      std::any_of(arguments_.begin(), arguments_.end(), [](const auto& entry) { return tells_a_model(entry.first); });
+      std::any_of(arguments_.begin(), arguments_.end(), [](const auto& entry) { return is_model_flag(entry.first); });
   if (!is_part_) arguments_.clear();
 }
 
@@ -340,13 +340,13 @@ void LaunchArguments::fail(const std::string& name, const std::string& problem, 
   throw ConfigError({"--" + name, problem, place(name), help});
 }
 
-void LaunchArguments::lack(const std::string& name, const std::string& field) {
+void LaunchArguments::report_missing(const std::string& name, const std::string& field) {
   const auto same = [&](const Open& open) { return open.name == name; };
   if (is_part_ || context_.has(field) || std::any_of(open_.begin(), open_.end(), same)) return;
   open_.push_back({name, "", field});
 }
 
-bool LaunchArguments::is_open(const std::string& name) const {
+bool LaunchArguments::is_missing(const std::string& name) const {
   return std::any_of(open_.begin(), open_.end(), [&](const Open& open) { return open.name == name; });
 }
 
@@ -403,7 +403,7 @@ const std::string* LaunchArguments::value_of(const std::string& name, const std:
   const std::string& value = argument->values.front().text;
   const std::string unset = unset_name(value);
   if (unset.empty()) return &value;
-  if (!context_.has(field) && !is_open(name)) open_.push_back({name, unset, field});
+  if (!context_.has(field) && !is_missing(name)) open_.push_back({name, unset, field});
   return nullptr;
 }
 

@@ -112,9 +112,9 @@ class LaunchArguments {
   std::string place(const std::string& name) const;
   [[noreturn]] void fail(const std::string& name, const std::string& problem, const std::string& help) const;
   /// Records a required argument that is absent, for refuse_open.
-  void lack(const std::string& name, const std::string& field);
+  void report_missing(const std::string& name, const std::string& field);
   /// True if the argument is missing or not set, which refuse_open will report.
-  bool is_open(const std::string& name) const;
+  bool is_missing(const std::string& name) const;
   /// Throws one error that lists everything missing or not set by the script.
   void refuse_open() const;
   /// Warns that a given argument is not modelled.

@@ -37,7 +37,7 @@ std::optional<int> MegatronReader::put_whole(const std::string& name, const std:
 // If the script does not set the value, the flag's value is used.
 int MegatronReader::required(const std::string& name, const std::string& field) {
   const auto number = put_whole(name, field);
-  if (!number && !arguments_.is_open(name)) arguments_.lack(name, field);
+  if (!number && !arguments_.is_missing(name)) arguments_.report_missing(name, field);
   return number ? *number : context_.whole(field);
 }
 
@@ -191,7 +191,7 @@ void MegatronReader::read_deepspeed_file() {
   if (!told || !is_deepspeed_) return;
   // A path that contains the job's number can only be found as a here-document.
   std::optional<std::string> text = arguments_.written_file(path);
-  for (const std::string& each : {path, path_beside(file_, path)}) {
+  for (const std::string& each : {path, sibling_path(file_, path)}) {
     if (!text && context_.files != nullptr && context_.files->kind_of(each) == Files::Kind::kFile)
       text = context_.files->try_read(each);
   }
@@ -312,8 +312,8 @@ void MegatronReader::read_optimizer() {
 
 void MegatronReader::read_length() {
   const auto sequence = put_whole("seq-length", "training.sequence_length");
-  if (!sequence && !arguments_.is_open("seq-length") && !names_a_model())
-    arguments_.lack("seq-length", "training.sequence_length");
+  if (!sequence && !arguments_.is_missing("seq-length") && !names_a_model())
+    arguments_.report_missing("seq-length", "training.sequence_length");
   const auto positions = arguments_.whole("max-position-embeddings", 1, "model.sequence_length");
   if (!names_a_model() && (positions || sequence)) {
     put("model.sequence_length", positions ? *positions : *sequence,

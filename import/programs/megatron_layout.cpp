@@ -102,7 +102,7 @@ void MegatronReader::read_uneven_stages() {
   const std::string name = first ? "decoder-first-pipeline-num-layers" : "decoder-last-pipeline-num-layers";
   if (layers_ == 0 && names_a_model())
     return warn_of(name, "the stages are split evenly: give --layout.stage_layers N,N,…");
-  if (arguments_.is_open("num-layers")) return;
+  if (arguments_.is_missing("num-layers")) return;
   const int inner = pp_ - (first ? 1 : 0) - (last ? 1 : 0);
   const int rest = layers_ - first.value_or(0) - last.value_or(0);
   if (vpp_ > 1 || inner < 1 || inner > layers_ || rest < inner || rest % inner != 0) {
@@ -228,7 +228,7 @@ void MegatronReader::read_batch() {
   put_whole("micro-batch-size", "layout.micro_batch_size");
   const auto batch = put_whole("global-batch-size", "layout.global_batch_size");
   const auto steps = arguments_.whole("gas", 1, "layout.accumulation");
-  const bool open = arguments_.is_open("global-batch-size");
+  const bool open = arguments_.is_missing("global-batch-size");
   // One microbatch per replica is the default of Megatron.
   if (!batch && !open && !given("layout.global_batch_size") && arguments_.has("micro-batch-size")) {
     put("layout.accumulation", steps.value_or(1), steps ? "gas" : "micro-batch-size");

@@ -48,14 +48,14 @@ void MegatronReader::read_norm_and_positions() {
 
 void MegatronReader::read_dropout() {
   bool any = false;
-  bool all_told = true;
+  bool all_given = true;
   for (const char* name : {"attention-dropout", "hidden-dropout"}) {
     const auto share = arguments_.number(name, "model.dropout");
-    all_told = all_told && share.has_value();
+    all_given = all_given && share.has_value();
     any = any || share.value_or(kMegatronDropout) > 0;
   }
   put("model.dropout", any, "hidden-dropout");
-  if (!all_told) note(fmt::format("unset dropout uses Megatron's default {}", kMegatronDropout));
+  if (!all_given) note(fmt::format("unset dropout uses Megatron's default {}", kMegatronDropout));
 }
 
 void MegatronReader::read_vocabulary() {
@@ -72,7 +72,7 @@ void MegatronReader::read_vocabulary() {
     if (tokenizer ? *tokenizer != "GPT2BPETokenizer" && *tokenizer != "BertWordPieceLowerCase" &&
                         *tokenizer != "BertWordPieceCase"
                   : !bpe_files) {
-      return arguments_.lack("vocab-size", "model.vocab");
+      return arguments_.report_missing("vocab-size", "model.vocab");
     }
     constexpr int kBertLower = 30'522;
     constexpr int kBertCased = 28'996;
@@ -168,7 +168,7 @@ void MegatronReader::read_latent() {
 void MegatronReader::read_ffn(int hidden) {
   const bool gated = arguments_.has("swiglu");
   put("model.gated_mlp", gated, "swiglu");
-  if (put_whole("ffn-hidden-size", "model.ffn") || hidden == 0 || arguments_.is_open("ffn-hidden-size")) return;
+  if (put_whole("ffn-hidden-size", "model.ffn") || hidden == 0 || arguments_.is_missing("ffn-hidden-size")) return;
   constexpr std::int64_t kGranule = 64;
   const std::int64_t wide = std::int64_t{kGateless} * hidden;
   put("model.ffn", gated ? wide * 2 / 3 / kGranule * kGranule : wide, "hidden-size");
@@ -181,7 +181,7 @@ void MegatronReader::read_key_value_heads(int heads) {
                     arguments_.is_written_as("num-query-groups", "n-head-kv");
   if (arguments_.text("attention-head-type").value_or("") == "multiquery") {
     put("model.kv_heads", 1, "attention-head-type");
-  } else if (told && !arguments_.is_open("num-query-groups") && !(given("model.kv_heads") && !groups)) {
+  } else if (told && !arguments_.is_missing("num-query-groups") && !(given("model.kv_heads") && !groups)) {
     put("model.kv_heads", groups.value_or(1), groups ? "num-query-groups" : "group-query-attention");
   } else if (groups && *groups != heads && *groups != 1) {
     out_.warnings.push_back(

@@ -79,9 +79,10 @@ void require_megatron_layout(const Job& job, Expressible& expressible) {
   expressible.require(is_known || runs_one_microbatch(layout), fmt::format("layout.schedule {}", layout.schedule),
                       "--schedules 1f1b,interleaved");
   expressible.require(layout.data_parallel == DataParallel::kDdp, "layout.data_parallel fsdp or hsdp", "--zero 3");
-  const bool told_offload =
+  const bool supported_offload =
       layout.offload == Offload::kNone || (layout.offload == Offload::kOptimizer && layout.zero > 0);
-  expressible.require(told_offload, "layout.offload other than the optimizer's of ZeRO 1", "--layout.offload none");
+  expressible.require(supported_offload, "layout.offload other than the optimizer's of ZeRO 1",
+                      "--layout.offload none");
   expressible.require(!layout.bucket_mb, "layout.bucket_mb", "");
   expressible.require(!job.model.experts || layout.tp == 1 || layout.sequence_parallel,
                       "experts with tensor parallelism but without sequence parallelism", "--sp");
@@ -319,20 +320,20 @@ std::vector<std::string> notes_on(const Job& job) {
   notes.emplace_back(job.training.tokens ? "add data, tokenizer and learning rate yourself"
                                          : "add data, tokenizer, learning rate and the length of the run yourself");
   const Stack& stack = job.training.stack;
-  std::vector<std::string> untold;
-  if (stack.name != kOwnStack) untold.push_back(fmt::format("training.stack {}", stack.name));
-  if (stack.compile) untold.emplace_back("training.compile");
-  if (stack.reduced_gradient_bytes() != stack.gradient_bytes) untold.emplace_back("training.reduce_dtype");
+  std::vector<std::string> not_expressed;
+  if (stack.name != kOwnStack) not_expressed.push_back(fmt::format("training.stack {}", stack.name));
+  if (stack.compile) not_expressed.emplace_back("training.compile");
+  if (stack.reduced_gradient_bytes() != stack.gradient_bytes) not_expressed.emplace_back("training.reduce_dtype");
   if (job.layout.tp > 1 && stack.name == kOwnStack && !stack.overlap_tp_with_weight_gradient)
-    untold.emplace_back("training.overlap.tp false");
+    not_expressed.emplace_back("training.overlap.tp false");
   const Transformer& model = job.model;
-  if (model.whole_qk_norm) untold.emplace_back("model.whole_qk_norm");
-  if (model.attention_sinks) untold.emplace_back("model.attention_sinks");
-  if (model.experts && model.experts->router_bias) untold.emplace_back("model.experts.router_bias");
-  if (model.experts && model.experts->imbalance > 0.0) untold.emplace_back("model.experts.imbalance");
-  if (!untold.empty()) {
-    notes.push_back(
-        fmt::format("no argument expresses {}: give it again when reading the file back", fmt::join(untold, ", ")));
+  if (model.whole_qk_norm) not_expressed.emplace_back("model.whole_qk_norm");
+  if (model.attention_sinks) not_expressed.emplace_back("model.attention_sinks");
+  if (model.experts && model.experts->router_bias) not_expressed.emplace_back("model.experts.router_bias");
+  if (model.experts && model.experts->imbalance > 0.0) not_expressed.emplace_back("model.experts.imbalance");
+  if (!not_expressed.empty()) {
+    notes.push_back(fmt::format("no argument expresses {}: give it again when reading the file back",
+                                fmt::join(not_expressed, ", ")));
   }
   if (job.layout.zero >= kShardedGradients) {
     notes.push_back(

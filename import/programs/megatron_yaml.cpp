@@ -71,7 +71,7 @@ class CoreConfiguration {
   bool read_argument(const std::string& path, const nlohmann::json& value);
   void read_falcon();
   void read_class(const std::string& path, const std::string& name);
-  void take_back(std::string field);
+  void remove_argument(std::string field);
   void give(const std::string& argument, std::vector<std::string> values, const std::string& path);
   std::vector<std::string> values_of(const std::string& path, const nlohmann::json& value) const;
 
@@ -192,7 +192,7 @@ bool CoreConfiguration::is_core(const std::string& path) const {
 }
 
 // Removes an argument with the field's name.
-void CoreConfiguration::take_back(std::string field) {
+void CoreConfiguration::remove_argument(std::string field) {
   std::replace(field.begin(), field.end(), '_', '-');
   std::erase_if(given_, [&](const GivenArgument& each) { return each.name == field; });
 }
@@ -312,7 +312,7 @@ ImportedJob CoreConfiguration::read() {
   }
   for (const auto& [path, value] : leaves_) {
     if (!decides(path)) continue;
-    if (value == false) take_back(last_step(path));
+    if (value == false) remove_argument(last_step(path));
     read_leaf(path, value);
   }
   const auto padded = leaves_.find("model/should_pad_vocab");

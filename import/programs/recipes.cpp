@@ -345,8 +345,9 @@ void RecipeReader::read_named_model() {
     out_.put("model", *model, place(path));
   }
   out_.notes.push_back(fmt::format("{}: {} is {}", place(path), name,
-                                   model->is_string() ? model->get<std::string>() + " from the catalogue"
-                                                      : "modelled with the sizes that " + recipe_.program + " defines"));
+                                   model->is_string()
+                                       ? model->get<std::string>() + " from the catalogue"
+                                       : "modelled with the sizes that " + recipe_.program + " defines"));
 }
 
 // The sequences in a replica's step: one microbatch, or those of the pipeline.

@@ -82,7 +82,7 @@ ShellScript ShellParser::parse() {
 
 // The innermost branch whose condition cannot be decided.
 const ShellBranching* ShellParser::undecided() const {
-  if (doubt_.line > 0) return &doubt_;
+  if (undecided_test_.line > 0) return &undecided_test_;
   for (auto each = branchings_.rbegin(); each != branchings_.rend(); ++each) {
     if (!each->reads_condition && !each->runs) return &*each;
   }
@@ -135,7 +135,7 @@ std::optional<bool> ShellParser::decide(const ShellCommand& condition, int line)
   return holds;
 }
 
-void ShellParser::tell_undecided(const std::string& name, const ShellVariable& value, bool append_to_it) {
+void ShellParser::note_undecided(const std::string& name, const ShellVariable& value, bool append_to_it) {
   const ShellBranching* branching = undecided();
   if (branching == nullptr) return;
   const auto before = variables_.find(name);
@@ -155,7 +155,7 @@ void ShellParser::tell_undecided(const std::string& name, const ShellVariable& v
 
 void ShellParser::assign(const std::string& name, ShellVariable value, bool append_to_it) {
   if (is_dead()) return;
-  tell_undecided(name, value, append_to_it);
+  note_undecided(name, value, append_to_it);
   if (!append_to_it) {
     variables_[name] = std::move(value);
     return;
@@ -285,11 +285,13 @@ void ShellParser::begin_group(ShellBranching::Kind kind, int line) {
   ShellBranching group;
   group.kind = kind;
   group.reads_condition = false;
-  group.line = doubt_.line > 0 ? doubt_.line : line;
-  group.runs = skips_next_ ? std::optional<bool>(false) : doubt_.line > 0 ? std::nullopt : std::optional<bool>(true);
+  group.line = undecided_test_.line > 0 ? undecided_test_.line : line;
+  group.runs = skips_next_                ? std::optional<bool>(false)
+               : undecided_test_.line > 0 ? std::nullopt
+                                          : std::optional<bool>(true);
   group.before = status_;
   skips_next_ = false;
-  doubt_.line = 0;
+  undecided_test_.line = 0;
   status_.reset();
   branchings_.push_back(std::move(group));
 }
@@ -451,13 +453,13 @@ void ShellParser::join(std::optional<bool> status, int doubt, const std::string&
   if (skips_next_ && goes_on) return;
   const bool judges = by == "&&" || by == "||";
   if (skips_next_) status = status_;  // a skipped command keeps the previous status
-  if (doubt_.line > 0) {
+  if (undecided_test_.line > 0) {
     status.reset();
-    doubt = doubt_.line;
+    doubt = undecided_test_.line;
   }
   status_ = status;
   skips_next_ = judges && status && *status == (by == "||");
-  doubt_.line = judges && !status ? doubt : 0;
+  undecided_test_.line = judges && !status ? doubt : 0;
 }
 
 void ShellParser::end_command(const std::string& by) {

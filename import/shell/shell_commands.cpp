@@ -56,7 +56,7 @@ void ShellParser::shift(std::size_t count) {
 }
 
 // SLURM sets its variables from the script's own #SBATCH lines (sbatch's manual, "OUTPUT ENVIRONMENT VARIABLES").
-void ShellParser::tell_batch(const ShellCommand& command) {
+void ShellParser::read_sbatch(const ShellCommand& command) {
   struct BatchFlag {
     std::string_view flag;
     std::vector<const char*> names;

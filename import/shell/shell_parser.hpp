@@ -127,7 +127,7 @@ class ShellParser {
   void write_file(const std::string& redirection, std::string_view body, bool as_it_is);
   void set_arguments(const std::vector<ShellWord>& arguments);
   void shift(std::size_t count);
-  void tell_batch(const ShellCommand& command);
+  void read_sbatch(const ShellCommand& command);
   void begin_loop(const ShellCommand& command, const std::string& by);
   bool end_loop();
   bool read_arithmetic_command();
@@ -136,7 +136,7 @@ class ShellParser {
   void judge_loop_condition(ShellBranching& branching);
   std::optional<bool> decide(const ShellCommand& condition, int line);
   std::optional<std::string> operated(const std::string& value, std::string rest) const;
-  void tell_undecided(const std::string& name, const ShellVariable& value, bool append_to_it);
+  void note_undecided(const std::string& name, const ShellVariable& value, bool append_to_it);
   void assign(const std::string& name, ShellVariable value, bool append_to_it);
   void read_operator();
   void read_here_document();
@@ -165,10 +165,10 @@ class ShellParser {
   bool in_array_ = false;
   ShellScript script_;
   std::vector<ShellBranching> branchings_;
-  std::optional<bool> status_;  // status of the last command before && or ||
-  bool skips_next_ = false;     // right side of && after a false command
-  ShellBranching doubt_;        // its line is that of an undecidable [ … ] before &&, else 0
-  bool read_array_ = false;     // an array was read in this command
+  std::optional<bool> status_;     // status of the last command before && or ||
+  bool skips_next_ = false;        // right side of && after a false command
+  ShellBranching undecided_test_;  // its line is that of an undecidable [ … ] before &&, else 0
+  bool read_array_ = false;        // an array was read in this command
   // Status of a command whose redirections are still being read, and its line if it cannot be decided, else 0.
   std::optional<std::pair<std::optional<bool>, int>> redirected_;
   bool read_arithmetic_ = false;  // this command is (( … )), and its value

@@ -31,8 +31,9 @@ bool ShellParser::continues_after_blanks() {
   std::size_t end = at_ + 1;
   while (end < text_.size() && (text_[end] == ' ' || text_[end] == '\t')) ++end;
   if (end == at_ + 1 || end >= text_.size() || text_[end] != '\n') return false;
-  script_.warnings.push_back(fmt::format(
-      "{}:{}: blanks after the backslash end the command in a shell; here it is read as if it continued", file_, line_));
+  script_.warnings.push_back(
+      fmt::format("{}:{}: blanks after the backslash end the command in a shell; here it is read as if it continued",
+                  file_, line_));
   while (at_ < end) take();
   return true;
 }
@@ -124,7 +125,7 @@ void ShellParser::read_comment() {
   const std::size_t remark = comment.find(" #", kBatch.size());
   append_split(comment.substr(0, remark), line, false);
   end_word();
-  tell_batch(command_);
+  read_sbatch(command_);
   end_command();
 }
 

@@ -208,18 +208,18 @@ bool network_adds_up(const Cluster& cluster) {
   return cluster.network_reduction || (cluster.shares_links() && cluster.network->sharp);
 }
 
-struct OfferedWay {
+struct PathTime {
   double us = std::numeric_limits<double>::infinity();
-  CollectiveWay way = CollectiveWay::kRing;
+  CollectivePath way = CollectivePath::kRing;
 };
 
 // The fastest all-reduce that uses reducing switches in the nodes or the network; infinite if there are none.
-OfferedWay in_switches_us(const Cluster& cluster, int nccl, double bytes, const GroupPlacement& placement,
-                          const Group& group) {
+PathTime in_switches_us(const Cluster& cluster, int nccl, double bytes, const GroupPlacement& placement,
+                        const Group& group) {
   const GpuGeneration generation = cluster.device.generation;
   const bool in_node =
       cluster.in_switch_reduction && (generation == GpuGeneration::kHopper || generation == GpuGeneration::kBlackwell);
-  OfferedWay best;
+  PathTime best;
   if (in_node && has_since(nccl, kNvlsSince) && placement.nodes == 1 && placement.ranks > 2) {
     best.us = nvls_us(CollectiveKind::kAllReduce, bytes, group);
   }
@@ -233,7 +233,7 @@ OfferedWay in_switches_us(const Cluster& cluster, int nccl, double bytes, const 
       cluster.node_network_bandwidth().value() * cluster.nic_efficiency / (kGiga * placement.groups_sharing_nics);
   const bool switched = in_node && has_since(nccl, kNvlsSince) && placement.ranks_per_node > 2;
   if (switched && has_since(nccl, kNvlsTreeSince) && placement.nodes == 2) {
-    best = {nvls_tree_of_two_us(bytes, inside, network), CollectiveWay::kTree};
+    best = {nvls_tree_of_two_us(bytes, inside, network), CollectivePath::kTree};
   }
   if (!network_adds_up(cluster)) return best;
   double in_nodes = 0.0;
@@ -243,7 +243,7 @@ OfferedWay in_switches_us(const Cluster& cluster, int nccl, double bytes, const 
   }
   const double hops = 2.0 * (kTreeHopInter[kSimple] + group.network);
   const double added_up = hops + std::max(in_nodes, bytes / (network * kGiga) / kMicro);
-  return best.us < added_up ? best : OfferedWay{added_up, CollectiveWay::kSwitches};
+  return best.us < added_up ? best : PathTime{added_up, CollectivePath::kSwitches};
 }
 
 constexpr double kGlooBytesPerSecond = 1.15e9;
@@ -293,7 +293,7 @@ Bytes all_to_all_sent_per_rank(Bytes bytes, int ranks) {
   return bytes * (static_cast<double>(ranks - 1) / ranks);
 }
 
-CommunicationModel::CommunicationModel(const Cluster& cluster, Transport transport, int nccl, const CostLaws* laws)
+CommunicationModel::CommunicationModel(const Cluster& cluster, Transport transport, int nccl, const CostOverrides* laws)
     : cluster_(cluster), transport_(transport), nccl_(nccl), laws_(laws) {
   if (!cluster.shares_links() || cluster.network->hop_latency <= Seconds(0)) return;
   way_latency_ = cluster.network->hop_latency * static_cast<double>(most_hops(cluster));
@@ -315,28 +315,28 @@ Seconds CommunicationModel::network_latency(CollectiveKind kind, const GroupPlac
   return hop_latency() * hops;
 }
 
-Seconds CommunicationModel::by_law(std::string_view kind, Bytes bytes, const GroupPlacement& placement,
-                                   Seconds ours) const {
+Seconds CommunicationModel::user_override(std::string_view kind, Bytes bytes, const GroupPlacement& placement,
+                                          Seconds ours) const {
   return laws_ != nullptr && laws_->network_time ? laws_->network_time(kind, bytes, placement, ours) : ours;
 }
 
 Seconds CommunicationModel::collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const {
   if (placement.ranks <= 1 || bytes.value() <= 0.0) return Seconds(0);
-  return by_law(name_of(kind), bytes, placement, priced(kind, bytes, placement).time);
+  return user_override(name_of(kind), bytes, placement, priced(kind, bytes, placement).time);
 }
 
 Seconds CommunicationModel::all_to_all(Bytes bytes, const GroupPlacement& placement) const {
   if (placement.ranks <= 1 || bytes.value() <= 0.0) return Seconds(0);
-  return by_law(name_of(CollectiveKind::kAllToAll), bytes, placement, all_to_all_time(bytes, placement));
+  return user_override(name_of(CollectiveKind::kAllToAll), bytes, placement, all_to_all_time(bytes, placement));
 }
 
 Seconds CommunicationModel::point_to_point(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const {
   const GroupPlacement pair{2, crosses_nodes ? 2 : 1, crosses_nodes ? 1 : 2, std::max(1, flows_sharing_nics)};
-  return by_law("send", bytes, pair, message_time(bytes, crosses_nodes, flows_sharing_nics));
+  return user_override("send", bytes, pair, message_time(bytes, crosses_nodes, flows_sharing_nics));
 }
 
-CollectiveWay CommunicationModel::way(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const {
-  return placement.ranks <= 1 || bytes.value() <= 0.0 ? CollectiveWay::kRing : priced(kind, bytes, placement).way;
+CollectivePath CommunicationModel::way(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const {
+  return placement.ranks <= 1 || bytes.value() <= 0.0 ? CollectivePath::kRing : priced(kind, bytes, placement).way;
 }
 
 CommunicationModel::Priced CommunicationModel::priced(CollectiveKind kind, Bytes bytes,
@@ -346,7 +346,7 @@ CommunicationModel::Priced CommunicationModel::priced(CollectiveKind kind, Bytes
     return {curve->time(bytes)};
   }
   const Priced model = model_price(kind, bytes, placement, false);
-  return {model.time * carried(kind, bytes, placement, model.time), model.way};
+  return {model.time * measured_correction(kind, bytes, placement, model.time), model.way};
 }
 
 CommunicationModel::Priced CommunicationModel::model_price(CollectiveKind kind, Bytes bytes,
@@ -364,7 +364,7 @@ CommunicationModel::Priced CommunicationModel::model_price(CollectiveKind kind, 
   if (placement.crosses_nodes()) {
     const double network = cluster_.node_network_bandwidth().value() * cluster_.nic_efficiency / kGiga;
     const double share = network / placement.groups_sharing_nics;
-    const double inside = bus / carried_inside(kind, bytes, placement);
+    const double inside = bus / measured_correction_inside(kind, bytes, placement);
     bus = placement.ranks_per_node > 1 ? std::min(inside, share) : share;
   }
   constexpr double kChannelBandwidth = 20.0;
@@ -377,8 +377,8 @@ CommunicationModel::Priced CommunicationModel::model_price(CollectiveKind kind, 
                     cluster_.device.generation};
 
   double best = ring_us(kind, bytes.value(), group, kSimple);
-  CollectiveWay way = CollectiveWay::kRing;
-  const auto offer = [&](double us, CollectiveWay by) {
+  CollectivePath way = CollectivePath::kRing;
+  const auto offer = [&](double us, CollectivePath by) {
     if (!(us < best)) return;
     best = us;
     way = by;
@@ -388,12 +388,12 @@ CommunicationModel::Priced CommunicationModel::model_price(CollectiveKind kind, 
   if (kind == CollectiveKind::kAllReduce) {
     const Tree tree{std::log2(group.nodes), tree_size_factor(bytes.value())};
     for (const Protocol protocol : {kLl, kLl128, kSimple}) {
-      offer(tree_us(bytes.value(), tree, group, protocol), CollectiveWay::kTree);
+      offer(tree_us(bytes.value(), tree, group, protocol), CollectivePath::kTree);
     }
   }
-  if (has_pat(nccl_, kind, placement)) offer(pat_us(kind, bytes.value(), group), CollectiveWay::kTree);
+  if (has_pat(nccl_, kind, placement)) offer(pat_us(kind, bytes.value(), group), CollectivePath::kTree);
   if (kind == CollectiveKind::kAllReduce) {
-    const OfferedWay switches = in_switches_us(cluster_, nccl_, bytes.value(), placement, group);
+    const PathTime switches = in_switches_us(cluster_, nccl_, bytes.value(), placement, group);
     offer(switches.us, switches.way);
   }
   return {Seconds(best * kMicro), way};
@@ -405,7 +405,7 @@ Seconds CommunicationModel::all_to_all_time(Bytes bytes, const GroupPlacement& p
     return curve->time(bytes);
   }
   const Seconds model = modelled_all_to_all(bytes, placement);
-  return model * carried(CollectiveKind::kAllToAll, bytes, placement, model);
+  return model * measured_correction(CollectiveKind::kAllToAll, bytes, placement, model);
 }
 
 Seconds CommunicationModel::modelled_all_to_all(Bytes bytes, const GroupPlacement& placement) const {
@@ -418,7 +418,7 @@ Seconds CommunicationModel::modelled_all_to_all(Bytes bytes, const GroupPlacemen
     const double senders = static_cast<double>(placement.ranks_per_node) * placement.groups_sharing_nics;
     const BytesPerSecond share = cluster_.node_network_bandwidth() * cluster_.nic_efficiency / senders;
     between = Bytes(part * outside) / share;
-    within = within * carried_inside(CollectiveKind::kAllToAll, bytes, placement);
+    within = within * measured_correction_inside(CollectiveKind::kAllToAll, bytes, placement);
   }
   const Seconds latency = placement.crosses_nodes() ? message_latency() : cluster_.intra_latency;
   return Seconds(kRingBase[kSimple] * kMicro) + latency + std::max(within, between);
@@ -429,14 +429,15 @@ Seconds CommunicationModel::node_wise_exchange(Bytes within, Bytes between, doub
   if (placement.ranks <= 1 || within.value() <= 0.0) return Seconds(0);
   constexpr double kStart = 30e-6;
   const Bytes buffer = within * (static_cast<double>(placement.ranks) / (placement.ranks - 1));
-  const double slower = carried(CollectiveKind::kAllToAll, buffer, placement, modelled_all_to_all(buffer, placement));
+  const double slower =
+      measured_correction(CollectiveKind::kAllToAll, buffer, placement, modelled_all_to_all(buffer, placement));
   Seconds inside = within / (cluster_.intra_bandwidth * (cluster_.intra_efficiency * share));
   const std::string_view kind = name_of(CollectiveKind::kAllToAll);
-  if (!placement.crosses_nodes()) return by_law(kind, within, placement, Seconds(kStart) + inside * slower);
-  inside = inside * carried_inside(CollectiveKind::kAllToAll, buffer, placement);
+  if (!placement.crosses_nodes()) return user_override(kind, within, placement, Seconds(kStart) + inside * slower);
+  inside = inside * measured_correction_inside(CollectiveKind::kAllToAll, buffer, placement);
   const double senders = static_cast<double>(placement.ranks_per_node) * placement.groups_sharing_nics;
   const BytesPerSecond outside = cluster_.node_network_bandwidth() * share / senders;
-  return by_law(kind, within, placement, Seconds(kStart) + std::max(inside, between / outside * slower));
+  return user_override(kind, within, placement, Seconds(kStart) + std::max(inside, between / outside * slower));
 }
 
 Seconds CommunicationModel::message_time(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const {
@@ -445,7 +446,7 @@ Seconds CommunicationModel::message_time(Bytes bytes, bool crosses_nodes, int fl
   const Seconds model = modelled_message(bytes, crosses_nodes, flows_sharing_nics);
   if (cluster_.curves.empty() || bytes.value() <= 0.0) return model;
   const GroupPlacement pair{2, crosses_nodes ? 2 : 1, crosses_nodes ? 1 : 2, std::max(1, flows_sharing_nics)};
-  return model * carried(std::nullopt, bytes, pair, model);
+  return model * measured_correction(std::nullopt, bytes, pair, model);
 }
 
 Seconds CommunicationModel::modelled_message(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const {
@@ -472,15 +473,16 @@ bool CommunicationModel::measured_between() const {
                      [](const GroupCurve& curve) { return curve.nodes > 1; });
 }
 
-double CommunicationModel::carried_inside(Kind kind, Bytes bytes, const GroupPlacement& placement) const {
+double CommunicationModel::measured_correction_inside(Kind kind, Bytes bytes, const GroupPlacement& placement) const {
   if (cluster_.curves.empty() || placement.ranks_per_node < 2 || measured_between()) return 1.0;
   GroupPlacement inside;
   inside.ranks = placement.ranks_per_node;
   inside.ranks_per_node = placement.ranks_per_node;
-  return carried(kind, bytes, inside, modelled_any(kind, bytes, inside, false));
+  return measured_correction(kind, bytes, inside, modelled_any(kind, bytes, inside, false));
 }
 
-double CommunicationModel::carried(Kind kind, Bytes bytes, const GroupPlacement& placement, Seconds model) const {
+double CommunicationModel::measured_correction(Kind kind, Bytes bytes, const GroupPlacement& placement,
+                                               Seconds model) const {
   if (cluster_.curves.empty() || !(model > Seconds(0))) return 1.0;
   const double sent = sent_share(kind, placement.ranks) * bytes.value();
   double weights = 0.0;

@@ -10,11 +10,11 @@
 
 namespace flopcast {
 
-struct CostLaws;
+struct CostOverrides;
 
 /// Path of a collective's bytes between nodes: a ring, a pair of binary trees, or to switches that reduce in the
 /// network and back.
-enum class CollectiveWay { kRing, kTree, kSwitches };
+enum class CollectivePath { kRing, kTree, kSwitches };
 
 /// NCCL's own latency-bandwidth model: time = latency + bytes / algorithm bandwidth, for the fastest of Ring, Tree,
 /// NVLS and, between two nodes, NVLS-tree with the LL, LL128 and Simple protocols (NVIDIA/nccl 2.28,
@@ -62,9 +62,10 @@ class CommunicationModel {
  public:
   /// `laws` may be null; otherwise it must outlive the model.
   explicit CommunicationModel(const Cluster& cluster, Transport transport = Transport::kNccl, int nccl = 0,
-                              const CostLaws* laws = nullptr);
+                              const CostOverrides* laws = nullptr);
   // The cluster is held by reference, so temporaries are rejected.
-  explicit CommunicationModel(Cluster&&, Transport = Transport::kNccl, int = 0, const CostLaws* = nullptr) = delete;
+  explicit CommunicationModel(Cluster&&, Transport = Transport::kNccl, int = 0,
+                              const CostOverrides* = nullptr) = delete;
 
   /// Time of an all-reduce, all-gather or reduce-scatter; zero for a group of one.
   Seconds collective(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const;
@@ -84,18 +85,18 @@ class CommunicationModel {
   /// Latency of a message between nodes, before its bytes.
   Seconds message_latency() const { return cluster_.inter_latency + way_latency_; }
   /// Path of a collective's bytes between nodes in the fastest algorithm found by collective().
-  CollectiveWay way(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const;
+  CollectivePath way(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const;
 
  private:
   struct Priced {
     Seconds time;
-    CollectiveWay way = CollectiveWay::kRing;
+    CollectivePath way = CollectivePath::kRing;
   };
   Seconds hop_latency() const { return cluster_.hop_latency + way_latency_; }
   Priced priced(CollectiveKind kind, Bytes bytes, const GroupPlacement& placement) const;
   Seconds all_to_all_time(Bytes bytes, const GroupPlacement& placement) const;
   Seconds message_time(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const;
-  Seconds by_law(std::string_view kind, Bytes bytes, const GroupPlacement& placement, Seconds ours) const;
+  Seconds user_override(std::string_view kind, Bytes bytes, const GroupPlacement& placement, Seconds ours) const;
 
   /// Kind of a collective; none for a message.
   using Kind = std::optional<CollectiveKind>;
@@ -108,16 +109,16 @@ class CommunicationModel {
   Seconds modelled_message(Bytes bytes, bool crosses_nodes, int flows_sharing_nics) const;
   Seconds modelled_any(Kind kind, Bytes bytes, const GroupPlacement& placement, bool rings_alone) const;
   /// Factor by which measurements on the same links correct the model's time; 1 without measurements.
-  double carried(Kind kind, Bytes bytes, const GroupPlacement& placement, Seconds model) const;
+  double measured_correction(Kind kind, Bytes bytes, const GroupPlacement& placement, Seconds model) const;
   /// The same factor from links inside nodes, for a group that spans several nodes.
-  double carried_inside(Kind kind, Bytes bytes, const GroupPlacement& placement) const;
+  double measured_correction_inside(Kind kind, Bytes bytes, const GroupPlacement& placement) const;
   bool measured_between() const;
 
   const Cluster& cluster_;
   Seconds way_latency_;  // of the network's switches on the longest path
   Transport transport_;
   int nccl_;
-  const CostLaws* laws_;
+  const CostOverrides* laws_;
 };
 
 /// Bytes sent by each rank: 2(n-1)/n · bytes for a ring all-reduce, (n-1)/n for the others (Patarasuk & Yuan 2009).

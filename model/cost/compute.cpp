@@ -115,7 +115,7 @@ FlashEfficiency flash_of(const Device& device, const Stack& stack) {
 }  // namespace
 
 ComputeModel::ComputeModel(const Device& device, Precision precision, const Stack& stack,
-                           std::optional<Fp8Recipe> recipe, const CostLaws* laws)
+                           std::optional<Fp8Recipe> recipe, const CostOverrides* laws)
     : device_(device),
       precision_(precision),
       laws_(laws),
@@ -268,15 +268,15 @@ OperatorTimes modelled_times(const Operator& op, const ComputeModel& compute, co
 
 OperatorTimes operator_times(const Operator& op, const ComputeModel& compute, const Training& training) {
   OperatorTimes times = modelled_times(op, compute, training);
-  const CostLaws* laws = compute.laws();
+  const CostOverrides* laws = compute.laws();
   if (laws == nullptr || !laws->operator_time) return times;
   // Passes that an operator does not have always take zero time.
-  const auto by_law = [&](std::string_view pass, Seconds& time) {
+  const auto user_override = [&](std::string_view pass, Seconds& time) {
     if (time > Seconds(0)) time = laws->operator_time(op.name, pass, time);
   };
-  by_law("forward", times.forward);
-  by_law("input_gradient", times.input_gradient);
-  by_law("weight_gradient", times.weight_gradient);
+  user_override("forward", times.forward);
+  user_override("input_gradient", times.input_gradient);
+  user_override("weight_gradient", times.weight_gradient);
   return times;
 }
 

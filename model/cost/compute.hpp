@@ -15,7 +15,7 @@ namespace flopcast {
 /// User-defined functions that replace the cost model's own times. Each receives the model's time; an empty function
 /// keeps it. Not affected: quantities derived from them (memory, bytes sent) and costs that are neither operators nor
 /// messages, such as the optimizer and the host's launches.
-struct CostLaws {
+struct CostOverrides {
   /// Time of one pass ("forward", "input_gradient", "weight_gradient") of an operator for one microbatch on one device.
   std::function<Seconds(std::string_view op, std::string_view pass, Seconds ours)> operator_time = {};
   /// Time of a collective ("all_reduce" …) whose `bytes` are as nccl-tests prints them, or of a message ("send")
@@ -60,9 +60,9 @@ class ComputeModel {
   /// If the stack specifies attention efficiencies for the device's generation, they replace the device's. `laws` may
   /// be null; otherwise it must outlive the model.
   ComputeModel(const Device& device, Precision precision, const Stack& stack = {},
-               std::optional<Fp8Recipe> recipe = std::nullopt, const CostLaws* laws = nullptr);
+               std::optional<Fp8Recipe> recipe = std::nullopt, const CostOverrides* laws = nullptr);
 
-  const CostLaws* laws() const { return laws_; }
+  const CostOverrides* laws() const { return laws_; }
 
   /// `output_bytes` per element of C: bytes written, plus bytes read if the result is accumulated into C.
   Seconds gemm(const GemmShape& shape, double output_bytes, bool low_precision = false) const;
@@ -90,7 +90,7 @@ class ComputeModel {
 
   const Device& device_;
   Precision precision_;
-  const CostLaws* laws_;
+  const CostOverrides* laws_;
   double clock_ = 1.0;  // relative clock of GEMMs and attention under a power limit
   FlashEfficiency flash_;
   double scaled_share_ = 1.0;  // factor on gemm_efficiency for kernels that scale inside the GEMM and for early kernels

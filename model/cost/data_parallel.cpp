@@ -24,7 +24,7 @@ double optimizer_traffic_per_parameter(const Training& training) {
 
 // Bytes of state that muon and galore keep for this many trained parameters, in addition to
 // optimizer_bytes_per_parameter.
-double further_state(const Training& training, double parameters, const MatrixUpdate& matrices) {
+double extra_optimizer_state(const Training& training, double parameters, const MatrixUpdate& matrices) {
   const double moment = training.stack.moment_bytes;
   const double others = std::max(0.0, parameters - matrices.parameters);
   if (training.optimizer == Optimizer::kMuon) return moment * others;
@@ -51,7 +51,7 @@ void add_embedding_reduction(const PricingContext& pricing, double table, FlushC
     return;
   const Layout& layout = pricing.job.layout;
   const double held =
-      table / (pricing.job.training.stack.of_own_run ? layout.optimizer_shards() : layout.gradient_shards());
+      table / (pricing.job.training.stack.for_realrun ? layout.optimizer_shards() : layout.gradient_shards());
   const Bytes bytes(held * pricing.job.training.stack.gradient_bytes);
   // The first and last pipeline rank of a replica both hold the tied table, or the embedding used by multi-token
   // prediction.
@@ -79,7 +79,7 @@ void add_copies_reduction(const PricingContext& pricing, int rank, double gradie
 }
 
 void add_gradient_norm(const PricingContext& pricing, FlushCosts& flush) {
-  if (pricing.job.training.stack.of_own_run) return;
+  if (pricing.job.training.stack.for_realrun) return;
   const Layout& layout = pricing.job.layout;
   GroupPlacement model_ranks;
   model_ranks.ranks = layout.tp * layout.pp * layout.gradient_shards();
@@ -117,11 +117,11 @@ double held_parameters(const Layout& layout, int shards, double parameters, doub
   return (parameters - expert_parameters) / shards + expert_parameters / expert_shards;
 }
 
-// further_state of one rank's share.
+// extra_optimizer_state of one rank's share.
 double held_further_state(const Layout& layout, const Training& training, double parameters, double expert_parameters,
                           const MatrixUpdates& matrices) {
-  const double dense = further_state(training, parameters - expert_parameters, matrices.dense);
-  const double experts = further_state(training, expert_parameters, matrices.experts);
+  const double dense = extra_optimizer_state(training, parameters - expert_parameters, matrices.dense);
+  const double experts = extra_optimizer_state(training, expert_parameters, matrices.experts);
   return held_parameters(layout, layout.optimizer_shards(), dense + experts, experts);
 }
 
@@ -462,7 +462,7 @@ void add_sharded_passes(const PricingContext& pricing, int stage, const std::vec
     forward.push_back({traffic.gather.time, Seconds(0), run.forward(), count});
     backward.push_back({again ? traffic.gather.time : Seconds(0), traffic.scatter.time, run.backward(), count});
     costs.sent.dp +=
-        scaled(traffic.gather, ((again ? 2.0 : 1.0) + passes_beside(pricing.job.training)) * share * count);
+        scaled(traffic.gather, ((again ? 2.0 : 1.0) + gradient_free_passes(pricing.job.training)) * share * count);
     costs.sent.dp += scaled(traffic.scatter, share * count);
     if (cut_parameters(*run.section, with_experts) > cut_parameters(*largest, with_experts)) largest = run.section;
   }

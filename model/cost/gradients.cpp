@@ -41,7 +41,7 @@ Traffic through_servers(const PricingContext& pricing, Bytes bytes, const GroupP
   const BytesPerSecond network =
       cluster.node_network_bandwidth() * (cluster.nic_efficiency / group.groups_sharing_nics);
   traffic.time += cluster.inter_latency * 2.0 + bytes / network * factor;
-  traffic.under_way += bytes / network * factor;
+  traffic.on_links += bytes / network * factor;
   // Each node pushes its gradients once, except for the part its own server keeps, and distributes the sums of its
   // server: with BytePS as many bytes as determine the network time.
   const double sent = shares_load ? factor : hosts <= 0.0 ? 2.0 * (nodes - 1) / nodes : 1.0;

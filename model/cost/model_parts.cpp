@@ -180,7 +180,7 @@ Block price_block(const PricingContext& pricing, PricedParts parts, BlockKind ki
   const bool exchanges = kind == BlockKind::kExperts && parts != PricedParts::kLeastTime;
   if (exchanges) add_expert_exchange(pricing, block.cost);
   if (job.training.finetune) add_adapter_collectives(pricing, block.operators, block.cost);
-  if (state == LayerState::kStill) leave_out_backward(block.cost);
+  if (state == LayerState::kFrozenNoGradient) leave_out_backward(block.cost);
   // The last piece has no GEMM to overlap with, and the device slows down during the others.
   const Seconds beside = std::min(block.cost.tp_in_pieces, block.cost.forward.compute);
   block.cost.forward.comm.tp -= beside * std::min(hidden_share(job.cluster.device), 1.0 - 1.0 / job.layout.tp);
@@ -196,8 +196,8 @@ Block price_block(const PricingContext& pricing, PricedParts parts, BlockKind ki
   // Adapters that are switched off leave frozen blocks.
   const bool without_adapters = job.training.preference && job.training.finetune && job.training.finetune->adapts() &&
                                 state == LayerState::kTrained;
-  block.reference =
-      without_adapters ? price_block(pricing, parts, kind, LayerState::kStill).cost.forward : block.cost.forward;
+  block.reference = without_adapters ? price_block(pricing, parts, kind, LayerState::kFrozenNoGradient).cost.forward
+                                     : block.cost.forward;
   return block;
 }
 
@@ -258,7 +258,7 @@ SharedPrices::Key without_experts(SharedPrices::Key key) {
 
 void price_blocks(const PricingContext& pricing, PricedParts parts, BlockKind kind,
                   const std::array<int, kLayerStates>& layers, std::array<Block, kLayerStates>& blocks) {
-  for (const LayerState state : {LayerState::kTrained, LayerState::kPassing, LayerState::kStill}) {
+  for (const LayerState state : {LayerState::kTrained, LayerState::kFrozenPassThrough, LayerState::kFrozenNoGradient}) {
     const std::size_t index = static_cast<std::size_t>(state);
     if (layers[index] > 0 && !blocks[index].priced) blocks[index] = price_block(pricing, parts, kind, state);
   }

@@ -16,7 +16,7 @@ Traffic& Traffic::operator+=(const Traffic& other) {
   time += other.time;
   sent_per_rank += other.sent_per_rank;
   messages += other.messages;
-  under_way += other.under_way;
+  on_links += other.on_links;
   return *this;
 }
 
@@ -46,7 +46,7 @@ GradientAmount& GradientAmount::operator+=(const GradientAmount& other) {
 }
 
 Traffic scaled(const Traffic& traffic, double times) {
-  return {traffic.time * times, traffic.sent_per_rank * times, traffic.messages * times, traffic.under_way * times};
+  return {traffic.time * times, traffic.sent_per_rank * times, traffic.messages * times, traffic.on_links * times};
 }
 
 Seconds TensorCollectives::beside() const {
@@ -93,7 +93,7 @@ Traffic collective_over(const CommunicationModel& communication, CollectiveKind 
   traffic.time = communication.collective(kind, bytes, group) * count;
   traffic.sent_per_rank = bytes_sent_per_rank(kind, bytes, group.ranks) * count;
   traffic.messages = count;
-  traffic.under_way = traffic.time - std::min(traffic.time, communication.network_latency(kind, group) * count);
+  traffic.on_links = traffic.time - std::min(traffic.time, communication.network_latency(kind, group) * count);
   return traffic;
 }
 

@@ -37,7 +37,7 @@ void CostsByStage::push_back(StageCosts costs) {
   entries_.push_back(std::move(costs));
 }
 
-void CostsByStage::push_like(std::size_t stage) {
+void CostsByStage::push_shared(std::size_t stage) {
   entry_of_.push_back(entry_of_.at(stage));
 }
 
@@ -79,7 +79,7 @@ class StepPricer {
   void each_block(const LayerCounts& layers, const Visit& visit) const;
   LayerCounts layer_counts(int first_layer, int layers) const;
   PassCost redone(const Block& block) const;
-  bool exchanges_again(const Block& block) const;
+  bool repeats_exchange(const Block& block) const;
   void add_blocks(const Block& block, int layers, int redone_whole, StageCosts& costs) const;
   double low_rank_of_head() const;
   void add_recomputed_blocks(const Block& block, int layers, StageCosts& costs) const;
@@ -100,7 +100,7 @@ class StepPricer {
   std::vector<UnitRun> runs_of(int index, const LayerCounts& layers) const;
   bool rank_has_table(int index) const;
   void share_tables_within_ranks(StepCosts& costs) const;
-  void add_passes_beside(const LayerCounts& layers, StageCosts& costs) const;
+  void add_gradient_free_passes(const LayerCounts& layers, StageCosts& costs) const;
   BoundaryCosts boundary(int stage);
   BoundaryCosts transfer(bool crosses_nodes) const;
 
@@ -144,7 +144,7 @@ void add_overlap_slowdown(double slowdown, StageCosts& costs) {
   const Seconds exposed = costs.forward.comm.dp + costs.input_gradient.comm.dp;
   const Traffic& sent = costs.sent.dp;
   if (sent.time <= Seconds(0)) return;
-  const Seconds hidden = std::max(Seconds(0), sent.time - exposed) * (sent.under_way / sent.time);
+  const Seconds hidden = std::max(Seconds(0), sent.time - exposed) * (sent.on_links / sent.time);
   constexpr double kForwardShare = 1.0 / 3.0;
   costs.forward.compute += hidden * (slowdown * kForwardShare);
   costs.input_gradient.compute += hidden * (slowdown * (1.0 - kForwardShare));
@@ -178,8 +178,8 @@ StepPricer::LayerCounts StepPricer::layer_counts(int first_layer, int layers) co
     const int redone = job_.layout.recomputed(layers);
     counts.redone = layers_by_state(job_.model, job_.training, first_layer, redone);
   }
-  counts.redone.dense[static_cast<std::size_t>(LayerState::kStill)] = 0;
-  counts.redone.with_experts[static_cast<std::size_t>(LayerState::kStill)] = 0;
+  counts.redone.dense[static_cast<std::size_t>(LayerState::kFrozenNoGradient)] = 0;
+  counts.redone.with_experts[static_cast<std::size_t>(LayerState::kFrozenNoGradient)] = 0;
   return counts;
 }
 
@@ -187,7 +187,7 @@ StepPricer::LayerCounts StepPricer::layer_counts(int first_layer, int layers) co
 // last.
 template <class Visit>
 void StepPricer::each_block(const LayerCounts& layers, const Visit& visit) const {
-  for (const LayerState state : {LayerState::kStill, LayerState::kTrained, LayerState::kPassing}) {
+  for (const LayerState state : {LayerState::kFrozenNoGradient, LayerState::kTrained, LayerState::kFrozenPassThrough}) {
     const std::size_t index = static_cast<std::size_t>(state);
     visit(parts_.sections->dense[index], layers.all.dense[index], layers.redone.dense[index]);
     visit(parts_.experts->blocks[index], layers.all.with_experts[index], layers.redone.with_experts[index]);
@@ -199,11 +199,11 @@ void StepPricer::each_block(const LayerCounts& layers, const Visit& visit) const
 PassCost StepPricer::redone(const Block& block) const {
   PassCost again = block.cost.core;
   again.comm.tp += block.cost.forward.comm.tp * share_redone_selectively(job_, block.kind);
-  if (exchanges_again(block)) again.comm.ep += block.cost.forward.comm.ep;
+  if (repeats_exchange(block)) again.comm.ep += block.cost.forward.comm.ep;
   return again;
 }
 
-bool StepPricer::exchanges_again(const Block& block) const {
+bool StepPricer::repeats_exchange(const Block& block) const {
   const std::optional<RecomputeModules>& modules = job_.layout.recompute_modules;
   return block.kind == BlockKind::kExperts && modules && (*modules & bit_of(RecomputeModule::kMoe)).any();
 }
@@ -247,7 +247,7 @@ void StepPricer::add_recomputed_blocks(const Block& block, int layers, StageCost
 
 void StepPricer::add_kept_blocks(const Block& block, int layers, StageCosts& costs) const {
   const Layout& layout = job_.layout;
-  if (block.state == LayerState::kStill) return;
+  if (block.state == LayerState::kFrozenNoGradient) return;
   costs.gradient_buffer = std::max(costs.gradient_buffer, gradient_buffer(block.operators));
   if (layout.recompute != Recompute::kSelective) {
     costs.activation += saved_activation(block.operators) * layers;
@@ -261,14 +261,15 @@ void StepPricer::add_kept_blocks(const Block& block, int layers, StageCosts& cos
   if (job_.training.finetune && layout.recompute_modules) {
     costs.sent.tp += scaled(adapter_exchange(pricing_, block.operators, layout.recompute_modules), layers);
   }
-  if (exchanges_again(block)) costs.sent.ep += scaled(block.cost.sent.ep, layers / 2.0);
+  if (repeats_exchange(block)) costs.sent.ep += scaled(block.cost.sent.ep, layers / 2.0);
   costs.recompute_buffer = std::max(costs.recompute_buffer, rebuilt_selectively(block.operators, layout));
 }
 
 std::vector<UnitRun> StepPricer::runs_of(int index, const LayerCounts& layers) const {
   std::vector<UnitRun> runs;
   const auto add = [&](const Block& block, int count, int redone_whole) {
-    const bool selective = job_.layout.recompute == Recompute::kSelective && block.state != LayerState::kStill;
+    const bool selective =
+        job_.layout.recompute == Recompute::kSelective && block.state != LayerState::kFrozenNoGradient;
     const Seconds again = selective ? redone(block).total() : Seconds(0);
     if (redone_whole > 0) runs.push_back({&block.cost, redone_whole, block.cost.forward.total()});
     if (count > redone_whole) runs.push_back({&block.cost, count - redone_whole, again});
@@ -324,9 +325,9 @@ double StepPricer::low_rank_of_head() const {
 
 // Preference training also passes each sequence forward without gradients: through the reference model and, with kto,
 // through the trained model. These passes keep nothing; their collectives are those of the forward pass.
-void StepPricer::add_passes_beside(const LayerCounts& layers, StageCosts& costs) const {
+void StepPricer::add_gradient_free_passes(const LayerCounts& layers, StageCosts& costs) const {
   const std::optional<Preference>& preference = job_.training.preference;
-  const double passes = passes_beside(job_.training);
+  const double passes = gradient_free_passes(job_.training);
   if (passes == 0.0) return;
   const double of_reference = preference->reference_passes();
   const double of_trained = preference->passes_without_gradients();
@@ -384,7 +385,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   const std::vector<UnitRun> runs = runs_of(index, counts);
   finish_stage(pricing_, index, runs, costs);
   if (asked_ == PricedParts::kAll) fill_buckets(pricing_, runs, costs);
-  add_passes_beside(counts, costs);
+  add_gradient_free_passes(counts, costs);
   add_overlap_slowdown(overlap_slowdown(job_.cluster.device), costs);
   add_amax_reductions(pricing_, costs);
   costs.split_slowdown = costs.input_gradient.compute * job_.training.stack.split_backward_slowdown;
@@ -436,7 +437,7 @@ BoundaryCosts StepPricer::transfer(bool crosses_nodes) const {
   if (beside) costs.slowdown = costs.forward * overlap_slowdown(job_.cluster.device);
   costs.forward += job_.training.stack.transfer_synchronization;
   costs.backward = costs.forward;
-  costs.forward *= 1.0 + passes_beside(job_.training);
+  costs.forward *= 1.0 + gradient_free_passes(job_.training);
   return costs;
 }
 
@@ -460,7 +461,7 @@ CostsByStage StepPricer::price_stages(const std::vector<int>& stage_layers) cons
     const auto same = std::find_if(priced.begin(), priced.end(),
                                    [&inner](const auto& known) { return inner && known.first == *inner; });
     if (same != priced.end()) {
-      stages.push_like(same->second);
+      stages.push_shared(same->second);
       continue;
     }
     if (inner) priced.emplace_back(*inner, stages.size());
@@ -527,13 +528,13 @@ Flops model_flops_per_step(const Job& job, AttentionFlops counted) {
     Flops sum;
     for (const Operator& op : operators) {
       const Flops all = counted == AttentionFlops::kFull ? forward_flops(op) : causal_forward_flops(op, job.model);
-      sum += all * (passes_of(op) + passes_beside(job.training)) / op.work_copies;
+      sum += all * (passes_of(op) + gradient_free_passes(job.training)) / op.work_copies;
     }
     return sum;
   };
   const LayersByState layers = layers_by_state(job.model, job.training, 0, job.model.layers);
   Flops total = all_passes(head_operators(job.model, job.layout, job.training));
-  for (const LayerState state : {LayerState::kTrained, LayerState::kPassing, LayerState::kStill}) {
+  for (const LayerState state : {LayerState::kTrained, LayerState::kFrozenPassThrough, LayerState::kFrozenNoGradient}) {
     const auto add = [&](BlockKind kind, int count) {
       if (count == 0) return;
       total +=

@@ -50,7 +50,7 @@ struct Traffic {
   Seconds time;
   Bytes sent_per_rank;
   double messages = 0.0;
-  Seconds under_way{};  ///< `time` without the network's latency per hop between nodes; collectives of replicas only
+  Seconds on_links{};  ///< `time` without the network's latency per hop between nodes; collectives of replicas only
 
   Traffic& operator+=(const Traffic& other);
 };
@@ -204,8 +204,8 @@ class CostsByStage {
 
   void reserve(std::size_t stages);
   void push_back(StageCosts costs);
-  void push_like(std::size_t stage);   ///< appends a stage equal to `stage`
-  StageCosts& own(std::size_t stage);  ///< mutable access that does not change equal stages
+  void push_shared(std::size_t stage);  ///< appends a stage equal to `stage`
+  StageCosts& own(std::size_t stage);   ///< mutable access that does not change equal stages
 
  private:
   std::vector<StageCosts> entries_;

@@ -158,7 +158,7 @@ void NetworkFabric::take(const std::vector<int>& places) {
   place_ = places;
 }
 
-std::vector<Allocation> usual_allocations(const Cluster& cluster, const std::vector<int>& free) {
+std::vector<Allocation> standard_allocations(const Cluster& cluster, const std::vector<int>& free) {
   const auto count = static_cast<std::size_t>(cluster.nodes);
   if (free.size() < count) {
     fail_network("allocation",

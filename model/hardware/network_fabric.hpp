@@ -99,7 +99,7 @@ struct Allocation {
 /// a torus its lines and planes. If there are no such units, or no more free nodes than needed, only the first choice
 /// is returned. Degraded links and background traffic are ignored. Expects distinct nodes and a network with a
 /// topology. Throws ConfigError if too few nodes are free.
-std::vector<Allocation> usual_allocations(const Cluster& cluster, const std::vector<int>& free);
+std::vector<Allocation> standard_allocations(const Cluster& cluster, const std::vector<int>& free);
 /// Number of nodes in the fabric: the maximum of network.nodes, the cluster's nodes, the nodes its allocation refers
 /// to, and those of its shape.
 int fabric_nodes(const Cluster& cluster);

@@ -345,7 +345,7 @@ nlohmann::ordered_json run_fit_json(const RunFit& fit) {
   return write_fields(run_fit_fields(), fit);
 }
 
-bool tells_figures(const DeviceProfile& profile) {
+bool has_figures(const DeviceProfile& profile) {
   if (!profile.stack->empty()) return true;
   for (const auto& item : profile.cluster->items()) {
     // The device's name only identifies what was measured.

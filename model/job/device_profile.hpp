@@ -97,7 +97,7 @@ RunFit read_run_fit(const nlohmann::json& value, const std::string& field, const
 nlohmann::ordered_json run_fit_json(const RunFit& fit);
 
 /// True if the profile contains anything besides messages: figures of links, device or software.
-bool tells_figures(const DeviceProfile& profile);
+bool has_figures(const DeviceProfile& profile);
 
 /// The profile's changes to the cluster, as sentences for job.assumptions.
 std::vector<std::string> profile_assumptions(const DeviceProfile& profile, const Cluster& cluster);

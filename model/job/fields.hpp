@@ -57,6 +57,8 @@ struct JobKey {
 };
 /// Every key of the job file, including those of nested objects, in --help order. Each path is a flag.
 const std::vector<JobKey>& job_keys();
+/// The same for other sections.
+std::vector<JobKey> keys_of(const FieldInfos& sections);
 
 /// docs/schema/job-1.schema.json: JSON Schema of job files.
 nlohmann::ordered_json job_schema();

@@ -180,7 +180,7 @@ void read_uneven_nodes(ObjectReader& reader, const nlohmann::json& nodes, Cluste
 
 namespace {
 
-bool tells_whole_device(const nlohmann::json& values) {
+bool is_complete_device(const nlohmann::json& values) {
   const auto keys = {"generation", "peak", "memory_capacity", "memory_bandwidth", "multiprocessors"};
   return std::all_of(keys.begin(), keys.end(), [&values](const char* key) { return values.contains(key); });
 }
@@ -192,7 +192,7 @@ bool starts_from_catalogue(const nlohmann::json& value, const nlohmann::json& va
   const std::vector<std::string> names = catalogue_names(CatalogueKind::kDevices);
   const bool known =
       std::any_of(names.begin(), names.end(), [&values](const std::string& name) { return values.at("name") == name; });
-  return known && !tells_whole_device(values);
+  return known && !is_complete_device(values);
 }
 
 }  // namespace
@@ -234,8 +234,8 @@ namespace {
 
 // If the device's generation differs from that of the cluster's usual device, the cluster's links remain, although no
 // such nodes are sold.
-void tell_of_foreign_links(const Cluster& cluster, const std::string& usual_device,
-                           std::vector<std::string>& assumptions) {
+void note_foreign_links(const Cluster& cluster, const std::string& usual_device,
+                        std::vector<std::string>& assumptions) {
   const nlohmann::json usual = catalogue_values(CatalogueKind::kDevices, usual_device);
   if (usual.is_null() || usual.at("generation") == name_of(cluster.device.generation)) return;
   assumptions.push_back(
@@ -279,7 +279,7 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
   }
   // Figures without a device name apply to the cluster's device: --cluster.device.tdp 700W.
   if (values.contains("device") && values.at("device").is_object() && !values.at("device").contains("name") &&
-      !tells_whole_device(values.at("device")) && entry.contains("device")) {
+      !is_complete_device(values.at("device")) && entry.contains("device")) {
     values["device"]["name"] = entry.at("device");
   }
   const bool own_links = values.contains("intra_bandwidth") || !entry.contains("device");
@@ -304,7 +304,7 @@ Cluster read_cluster(ObjectReader& root, const DeviceProfile* profile, std::vect
     cluster.device = read_device(*reader.find("device"), "cluster.device", assumptions, origins);
   }
   read_fields(cluster_fields(), reader, cluster);
-  if (!uneven && !own_links) tell_of_foreign_links(cluster, usual_device, assumptions);
+  if (!uneven && !own_links) note_foreign_links(cluster, usual_device, assumptions);
   cluster.description = reader.text("description").value_or("");
   if (uneven) read_uneven_nodes(reader, *nodes, cluster, assumptions, origins);
   cluster.links = read_links(reader);

@@ -72,7 +72,7 @@ Job read_job(const nlohmann::json& root, const Origins& origins) {
   const std::optional<DeviceProfile> measured = measured_profile(reader, job.origins);
   job.cluster = read_cluster(reader, measured ? &*measured : nullptr, job.assumptions, job.origins);
   job.training = read_training(reader, measured ? &*measured : nullptr, job, job.origins);
-  if (measured && !measured->curves.empty() && !tells_figures(*measured)) {
+  if (measured && !measured->curves.empty() && !has_figures(*measured)) {
     refuse_other_links(*measured, job);
     job.profile_of_messages = measured->name;
   }

@@ -37,7 +37,7 @@ void read_layout(ObjectReader& root, Job& job, const Origins& origins);
 
 /// True if a model object needs neither a catalogue entry nor a file: it gives the shape of a transformer, or lists
 /// layers.
-bool tells_whole_model(const nlohmann::json& model);
+bool is_complete_model(const nlohmann::json& model);
 
 /// The catalogue's stack as run by devices of that generation; nothing if the catalogue does not have it.
 std::optional<Stack> catalogue_stack(const std::string& name, GpuGeneration generation);

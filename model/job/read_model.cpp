@@ -32,7 +32,7 @@ nlohmann::json model_values(ObjectReader& root, const Origins& origins) {
     const std::string text = name.is_string() ? name.get<std::string>() : name.dump();
     values = catalogue_values(CatalogueKind::kModels, text);
     // An inline model with a complete shape may have a new name.
-    if (values.is_null() && tells_whole_model(*value)) values = nlohmann::json::object();
+    if (values.is_null() && is_complete_model(*value)) values = nlohmann::json::object();
     if (values.is_null()) {
       const std::string field = value->is_string() ? "model" : "model.name";
       throw ConfigError(
@@ -147,7 +147,7 @@ void settle_windows(const ObjectReader& reader, Transformer& model) {
 
 }  // namespace
 
-bool tells_whole_model(const nlohmann::json& model) {
+bool is_complete_model(const nlohmann::json& model) {
   return lists_measured_layers(model) || (model.is_object() && model.contains("layers") && model.contains("hidden") &&
                                           model.contains("heads") && model.contains("vocab"));
 }

@@ -273,8 +273,8 @@ std::optional<Preference> read_preference(ObjectReader& training, const Job& job
   if (job.model.mtp_layers > 0) {
     reader.fail("method", "preference training with model.mtp_layers is not modelled", "set model.mtp_layers to 0");
   }
-  if (!reader.has("reference")) preference.reference = preference.may_have_reference();
-  if (preference.reference && !preference.may_have_reference()) {
+  if (!reader.has("reference")) preference.reference = preference.uses_reference();
+  if (preference.reference && !preference.uses_reference()) {
     reader.fail("reference", fmt::format("{} does not use a reference model", name_of(preference.method)),
                 "set it to false, or method to dpo");
   }
@@ -294,7 +294,7 @@ void note_preference(const Training& training, Job& job) {
 
 // Without fp32 master weights, gradients and moments are in the training format too, and the optimizer keeps no fp32
 // copy of the gradients, unless the job specifies otherwise by a key of its own or in its stack.
-void leave_out_master_weights(const ObjectReader& reader, Training& training, Job& job) {
+void drop_master_weights(const ObjectReader& reader, Training& training, Job& job) {
   const auto stack = reader.values().find("stack");
   const auto says = [&](const char* key) {
     return stack != reader.values().end() && stack->is_object() && stack->contains(key);
@@ -331,7 +331,7 @@ void settle_optimizer(const ObjectReader& reader, Training& training, Job& job) 
                 fmt::format("needs cluster.host_bandwidth, which cluster {} does not specify", job.cluster.name),
                 "give cluster.host_bandwidth, such as \"32GB/s\", or leave it out");
   }
-  if (!training.master_weights) leave_out_master_weights(reader, training, job);
+  if (!training.master_weights) drop_master_weights(reader, training, job);
 }
 
 // From the job's "fitted", which results write with their job, or from the profile.

@@ -415,13 +415,13 @@ const LayoutRule* first_broken(const Job& job) {
   return nullptr;
 }
 
-UncutWidth uncut_by_grid(const Transformer& model, const Layout& layout) {
+IndivisibleWidth uncut_by_grid(const Transformer& model, const Layout& layout) {
   const TensorGrid grid = layout_grid(layout);
   const int weight_parts = grid.weight_parts / grid.q;
-  for (const UncutWidth& width : {UncutWidth{"attention heads", model.heads, grid.q},
-                                  {"key/value heads", model.kv_heads, grid.q},
-                                  {"MLP width", model.ffn, weight_parts},
-                                  {"hidden size", model.hidden, weight_parts}}) {
+  for (const IndivisibleWidth& width : {IndivisibleWidth{"attention heads", model.heads, grid.q},
+                                        {"key/value heads", model.kv_heads, grid.q},
+                                        {"MLP width", model.ffn, weight_parts},
+                                        {"hidden size", model.hidden, weight_parts}}) {
     if (width.number % width.parts != 0) return width;
   }
   return {};

@@ -58,12 +58,12 @@ inline TensorGrid layout_grid(const Layout& layout) {
 }
 
 /// A width of the model that the tensor-parallel grid cannot divide evenly into `parts`; 0 parts: none.
-struct UncutWidth {
+struct IndivisibleWidth {
   std::string_view what;
   int number = 0;
   int parts = 0;
 };
-UncutWidth uncut_by_grid(const Transformer& model, const Layout& layout);
+IndivisibleWidth uncut_by_grid(const Transformer& model, const Layout& layout);
 
 /// Which of the keys with derived defaults the layout gives.
 struct GivenKeys {

@@ -225,12 +225,14 @@ const Fields<Job>& job_fields() {
   return fields;
 }
 
+std::vector<JobKey> keys_of(const FieldInfos& sections) {
+  std::vector<JobKey> keys;
+  add_keys("", sections, keys);
+  return keys;
+}
+
 const std::vector<JobKey>& job_keys() {
-  static const std::vector<JobKey> keys = [] {
-    std::vector<JobKey> all;
-    add_keys("", infos_of<job_fields>(), all);
-    return all;
-  }();
+  static const std::vector<JobKey> keys = keys_of(infos_of<job_fields>());
   return keys;
 }
 

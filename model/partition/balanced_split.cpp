@@ -157,9 +157,9 @@ int rank_count(const SplitCosts& costs) {
 
 // The exact split for one stage per rank, by dynamic programming over stages; a row holds the cost of the stages so far
 // by the number of layers they hold.
-class OneStageARank {
+class OneStagePerRank {
  public:
-  OneStageARank(const SplitCosts& costs, std::size_t layers) : costs_(costs), layers_(layers) {
+  OneStagePerRank(const SplitCosts& costs, std::size_t layers) : costs_(costs), layers_(layers) {
     for (std::size_t stage = 0; stage < costs.layer.size(); ++stage) {
       prefix_.emplace_back(layers + 1, 0.0);
       std::partial_sum(costs.layer[stage].begin(), costs.layer[stage].end(), prefix_.back().begin() + 1);
@@ -333,7 +333,7 @@ std::vector<int> balanced_split(const SplitCosts& costs, const std::vector<int>&
   const std::size_t stages = costs.rank_of_stage.size();
   constexpr std::size_t kMostSteps = 100'000'000;
   const bool one_stage_a_rank = static_cast<std::size_t>(rank_count(costs)) == stages;
-  if (one_stage_a_rank && layers * layers * stages <= kMostSteps) return OneStageARank(costs, layers).solve(start);
+  if (one_stage_a_rank && layers * layers * stages <= kMostSteps) return OneStagePerRank(costs, layers).solve(start);
   return improve(costs, start);
 }
 

@@ -30,7 +30,7 @@ double seconds_of_period(std::string_view name) {
 
 }  // namespace
 
-TakenOut FailureCause::takes_out() const {
+TakenOut FailureCause::takes_out_of_service() const {
   if (takes) return *takes;
   if (per == FailureUnit::kRack) return TakenOut::kRack;
   return per == FailureUnit::kSite ? TakenOut::kSite : TakenOut::kNode;

@@ -39,7 +39,7 @@ struct FailureCause {
   bool silent = false;
 
   /// Default: the node for causes per GPU, node or link; otherwise the rack or the site.
-  TakenOut takes_out() const;
+  TakenOut takes_out_of_service() const;
 };
 
 /// The fleet on which failures were counted.

@@ -79,12 +79,12 @@ double base_bytes(const Finetune& finetune) {
 LayerState embedding_state(const Training& training) {
   const std::optional<Finetune>& finetune = training.finetune;
   return !finetune || finetune->method == FinetuneMethod::kFull || finetune->embeddings ? LayerState::kTrained
-                                                                                        : LayerState::kStill;
+                                                                                        : LayerState::kFrozenNoGradient;
 }
 
 LayerState head_state(const Training& training) {
   const LayerState embedding = embedding_state(training);
-  return embedding == LayerState::kStill ? LayerState::kPassing : embedding;
+  return embedding == LayerState::kFrozenNoGradient ? LayerState::kFrozenPassThrough : embedding;
 }
 
 namespace {
@@ -104,9 +104,9 @@ LayerRange trained_layers(const std::optional<Finetune>& finetune, int layers) {
 
 LayerState layer_state(const std::optional<Finetune>& finetune, int layers, int layer) {
   const LayerRange trained = trained_layers(finetune, layers);
-  if (layer >= trained.end) return LayerState::kPassing;
+  if (layer >= trained.end) return LayerState::kFrozenPassThrough;
   if (layer >= trained.begin) return LayerState::kTrained;
-  return finetune->embeddings ? LayerState::kPassing : LayerState::kStill;
+  return finetune->embeddings ? LayerState::kFrozenPassThrough : LayerState::kFrozenNoGradient;
 }
 
 LayersByState layers_by_state(const Transformer& model, const Training& training, int first, int count) {
@@ -122,7 +122,7 @@ LayersByState layers_by_state(const Transformer& model, const Training& training
   const LayerRange trained = trained_layers(training.finetune, model.layers);
   if (trained.begin > 0) add(layer_state(training.finetune, model.layers, 0), 0, trained.begin);
   add(LayerState::kTrained, trained.begin, trained.end);
-  add(LayerState::kPassing, trained.end, model.layers);
+  add(LayerState::kFrozenPassThrough, trained.end, model.layers);
   return layers;
 }
 
@@ -303,13 +303,14 @@ std::vector<Operator> finetuned(std::vector<Operator> operators, const Transform
   for (Operator& op : operators) {
     const Bytes input = op.saved;
     freeze(op, training, is_of_block(op));
-    if (state == LayerState::kStill) still(op);
+    if (state == LayerState::kFrozenNoGradient) still(op);
     std::vector<Adapter> adapters;
     const bool adapts = finetune.adapts() && state == LayerState::kTrained && is_of_block(op);
     if (adapts) adapters = adapters_of(op, model, targets, shapes.tp);
     // Adapters without dropout already keep the same input.
     const bool kept_by_adapter = !adapters.empty() && finetune.dropout == 0.0;
-    if (state != LayerState::kStill && !kept_by_adapter && opens_what_is_redone(op, layout)) op.saved = input;
+    if (state != LayerState::kFrozenNoGradient && !kept_by_adapter && opens_what_is_redone(op, layout))
+      op.saved = input;
     all.push_back(op);
     append_adapters(op, input, adapters, shapes, layout, training, all);
   }

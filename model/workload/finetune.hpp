@@ -66,10 +66,10 @@ struct Finetune {
 /// §3).
 double base_bytes(const Finetune& finetune);
 
-/// Role of a layer, embedding or head in the backward pass. kTrained: its weights or adapters have gradients. kPassing:
-/// frozen, but gradients pass through it to trained layers below. kStill: nothing below it is trained, so it has no
-/// backward pass and saves nothing for one.
-enum class LayerState { kTrained, kPassing, kStill };
+/// Role of a layer, embedding or head in the backward pass. kTrained: its weights or adapters have gradients.
+/// kFrozenPassThrough: frozen, but gradients pass through it to trained layers below. kFrozenNoGradient: nothing below
+/// it is trained, so it has no backward pass and saves nothing for one.
+enum class LayerState { kTrained, kFrozenPassThrough, kFrozenNoGradient };
 inline constexpr std::size_t kLayerStates = 3;
 
 LayerState embedding_state(const Training& training);

@@ -199,7 +199,7 @@ struct Stack {
 
   /// Set for runs on flopcast's own backend (realrun), which computes no gradient norm and, with sharded optimizer
   /// state, sums a tied table by shares. Not a job key.
-  bool of_own_run = false;
+  bool for_realrun = false;
 
   double reduced_gradient_bytes() const { return reduce_bytes > 0.0 ? reduce_bytes : gradient_bytes; }
   /// A compiler fuses every operator except the casts, which follow the fp8 recipe.

@@ -46,7 +46,7 @@ struct Preference {
   bool reference = true;
 
   bool of_pairs() const { return method < PreferenceMethod::kKto; }
-  bool may_have_reference() const { return method == PreferenceMethod::kDpo || !of_pairs(); }
+  bool uses_reference() const { return method == PreferenceMethod::kDpo || !of_pairs(); }
   int reference_passes() const { return !reference ? 0 : method == PreferenceMethod::kKto ? 2 : 1; }
   int passes_without_gradients() const { return method == PreferenceMethod::kKto ? 1 : 0; }
 };
@@ -120,7 +120,7 @@ inline int sequences_of(const Training& training, int samples) {
 }
 
 /// Number of forward passes without gradients per sequence.
-inline int passes_beside(const Training& training) {
+inline int gradient_free_passes(const Training& training) {
   const std::optional<Preference>& preference = training.preference;
   return preference ? preference->reference_passes() + preference->passes_without_gradients() : 0;
 }

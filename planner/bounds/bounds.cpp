@@ -495,7 +495,7 @@ ScheduleShape ScheduleShapes::make_shape(const Key& key, int microbatches) {
     } else if (in_rows) {
       moments = {HeldCounts(stages.size(), row * shape.slices)};
     } else {
-      moments = fullest_moments(actions, stages, program.frees_in_pairs);
+      moments = peak_states(actions, stages, program.backward_frees_first);
     }
     shape.held.push_back({std::move(stages), std::move(moments)});
   }

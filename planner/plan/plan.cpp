@@ -130,7 +130,7 @@ std::optional<Diagnostic> endless_run(const Job& job, const PlanOptions& options
 
 namespace {
 
-void settle_ranking(std::size_t wanted, std::vector<PlannedLayout>& ranked) {
+void merge_equal_layouts(std::size_t wanted, std::vector<PlannedLayout>& ranked) {
   constexpr double kEqual = 1e-9;
   const auto is_close = [](double a, double b, double share) { return std::abs(a - b) <= share * std::abs(a); };
   std::vector<PlannedLayout> kept;
@@ -173,7 +173,7 @@ std::optional<SearchResult> search_with_room(PlanOptions& options, std::optional
     if (found && !found->ranked.empty())
       notes.emplace_back("no layout leaves 5 % of the memory free: the layouts shown may run out of memory");
   }
-  if (found) settle_ranking(static_cast<std::size_t>(wanted), found->ranked);
+  if (found) merge_equal_layouts(static_cast<std::size_t>(wanted), found->ranked);
   options.search.ranked = wanted;
   return found;
 }

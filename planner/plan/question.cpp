@@ -69,7 +69,7 @@ void fix_axes(const ObjectReader& reader, const Layout& given, const Origins& or
 
 // True if a rule can be checked once for the question instead of for every layout: if it reads nothing that the planner
 // chooses, or a single key that the job sets and that rarely works with a layer profile.
-bool is_of_question(const LayoutRule& rule, const ObjectReader& reader, bool has_profile) {
+bool checked_once(const LayoutRule& rule, const ObjectReader& reader, bool has_profile) {
   if (has_profile && (rule.keys == "sequence_parallel" || rule.keys == "recompute")) return reader.has(rule.keys);
   const std::vector<std::string_view> keys = keys_of(rule);
   return std::all_of(keys.begin(), keys.end(), [](std::string_view key) {
@@ -78,14 +78,14 @@ bool is_of_question(const LayoutRule& rule, const ObjectReader& reader, bool has
 }
 
 // Takes over the layout keys that not every layout can have.
-void take_forms(const ObjectReader& reader, const Layout& given, Job& job) {
+void copy_forms(const ObjectReader& reader, const Layout& given, Job& job) {
   for (const Field<Layout>& field : layout_fields()) {
     if (field.planning == Planning::kPossible) field.copy(given, job.layout);
   }
   Job asked = job;
   asked.layout = given;
   for (const LayoutRule& rule : layout_rules()) {
-    if (!is_of_question(rule, reader, job.profile.has_value())) continue;
+    if (!checked_once(rule, reader, job.profile.has_value())) continue;
     if (rule.broken(asked, asked.layout)) refuse_layout(reader, asked, rule);
   }
 }
@@ -184,7 +184,7 @@ PlanQuestion read_question(const nlohmann::json& root, const Origins& origins) {
   }
   question.job.layout.global_batch_size = given.global_batch_size;
   question.job.layout.accumulation = given.accumulation;
-  take_forms(reader, given, question.job);
+  copy_forms(reader, given, question.job);
   fix_axes(reader, given, origins, question.space);
   // Placements differ only where groups share links.
   if (question.job.cluster.shares_links() && !reader.has("placement")) question.space.placements = usual_placements();

@@ -85,7 +85,7 @@ constexpr const char* kDoesNotFit = "does not fit in memory";
 
 // True if the ranks of a group of layouts are placed as under an earlier order, because the axes that the two orders
 // arrange differently have one rank.
-bool lies_as_before(const SearchSpace& space, const Layout& base, const LayoutGroup& group) {
+bool has_earlier_placement(const SearchSpace& space, const Layout& base, const LayoutGroup& group) {
   const auto order = [&group](const std::array<Axis, kGridAxes.size()>& placement) {
     std::vector<Axis> axes;
     std::copy_if(placement.begin(), placement.end(), std::back_inserter(axes),
@@ -104,7 +104,7 @@ LayoutSpace layouts_in_this_order(const Job& job, const SearchSpace& space) {
   if (space.placements.empty() || job.layout.placement == space.placements.front()) return layouts;
   layouts.rejected.clear();
   layouts.valid = 0;
-  const auto repeated = [&](const LayoutGroup& group) { return lies_as_before(space, job.layout, group); };
+  const auto repeated = [&](const LayoutGroup& group) { return has_earlier_placement(space, job.layout, group); };
   layouts.groups.erase(std::remove_if(layouts.groups.begin(), layouts.groups.end(), repeated), layouts.groups.end());
   for (const LayoutGroup& group : layouts.groups) {
     layouts.valid += static_cast<std::int64_t>(layouts.members[group.members].size());
@@ -126,7 +126,7 @@ ClusterSearch::ClusterSearch(LayoutSearch& search, const Job& job, double longes
       shapes_(job.layout, search.space_),
       bounds_(job, search.space_, space_.groups, search.parallel_for_) {
   const std::vector<int>& free = search.space_.free_nodes;
-  if (!free.empty()) allocations_ = usual_allocations(job.cluster, free);
+  if (!free.empty()) allocations_ = standard_allocations(job.cluster, free);
   for (const LayoutGroup& group : space_.groups) {
     first_order_.push_back(search_.order_);
     search_.order_ += space_.members[group.members].size();
@@ -151,7 +151,7 @@ void ClusterSearch::run() {
       open_groups();
     }
   }
-  if (!search_.found()) look_for_closest();
+  if (!search_.found()) bound_closest_groups();
   search_.count_rejected(kDoesNotFit, misfits_);
   search_.count_rejected(too_slow_, slow_);
   const std::int64_t simulated = search_.counts_.simulated - simulated_before;
@@ -216,7 +216,7 @@ void ClusterSearch::tighten_first() {
 
 // A group's bound may belong to none of its layouts, so the members of the groups that miss by the least are bounded
 // individually.
-void ClusterSearch::look_for_closest() {
+void ClusterSearch::bound_closest_groups() {
   constexpr std::size_t kGroupsLookedAt = 8;
   const std::size_t count = std::min(kGroupsLookedAt, misses_.size());
   const auto end = misses_.begin() + static_cast<std::ptrdiff_t>(count);

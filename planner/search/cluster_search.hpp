@@ -77,7 +77,7 @@ class ClusterSearch {
   void simulate_candidates();
   void take(const Candidate& candidate, const Layout& layout, const Evaluation& evaluated);
   Job job_of(const Candidate& candidate) const;
-  void look_for_closest();
+  void bound_closest_groups();
   void remember_shapes(std::size_t group);
   void miss_if_closest(const Candidate& candidate, double share, double bytes);
   Score score(double time_s) const;

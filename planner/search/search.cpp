@@ -26,7 +26,7 @@ Score score_of(Objective objective, double time_s, int devices, double training_
 }
 
 Evaluation evaluate_layout(const Job& job, const std::vector<Allocation>& allocations) {
-  const PreparedStep step = prepare_as_it_repeats(job, [](const std::string& path) -> std::string {
+  const PreparedStep step = prepare_periodic(job, [](const std::string& path) -> std::string {
     throw InternalError("a planned layout asked for the file " + path);
   });
   return evaluate(step, Detail::kTime, {.allocations = allocations, .time_of_misfits = false});

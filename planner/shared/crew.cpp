@@ -271,9 +271,9 @@ void PartialRows::remove() {
   fs::remove(writer_, ignored);
 }
 
-std::unique_ptr<PartialRows> rows_beside(const std::optional<std::string>& output, const nlohmann::json& job,
-                                         const std::string& command, const std::vector<std::string>& words,
-                                         const Crew& crew) {
+std::unique_ptr<PartialRows> open_partial_rows(const std::optional<std::string>& output, const nlohmann::json& job,
+                                               const std::string& command, const std::vector<std::string>& words,
+                                               const Crew& crew) {
   if (!output || output->empty()) {
     if (!crew.shares) return nullptr;
     throw ConfigError({"--output", "is required: processes share their rows in files next to it", "", "give -o FILE"});

@@ -112,9 +112,9 @@ struct Crew {
 /// Rows next to the output file. Null for a single process that has no output file or writes to a device. Several
 /// processes require an output file, and throw ConfigError without one. The question is `command` with `words` about
 /// the job file.
-std::unique_ptr<PartialRows> rows_beside(const std::optional<std::string>& output, const nlohmann::json& job,
-                                         const std::string& command, const std::vector<std::string>& words,
-                                         const Crew& crew);
+std::unique_ptr<PartialRows> open_partial_rows(const std::optional<std::string>& output, const nlohmann::json& job,
+                                               const std::string& command, const std::vector<std::string>& words,
+                                               const Crew& crew);
 
 /// Work whose parts each yield a row, a JSON object on one line.
 struct SharedWork {

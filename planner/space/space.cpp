@@ -78,7 +78,7 @@ class MemberTable {
   void add_chunks(std::uint16_t schedule, int chunks, const LayoutGroup& group, Row& row);
   std::vector<int> shardings(const LayoutGroup& group, Row& row);
   std::vector<int> chunk_counts(const ScheduleInfo& info, int pipeline_ranks) const;
-  bool is_as_1f1b(const ScheduleInfo& info, int pipeline_ranks) const;
+  bool equivalent_to_1f1b(const ScheduleInfo& info, int pipeline_ranks) const;
   bool has_split(const SplitRule& split, int pipeline_ranks, int chunks) const;
 
   Job& job_;
@@ -142,7 +142,7 @@ std::vector<int> MemberTable::chunk_counts(const ScheduleInfo& info, int pipelin
 }
 
 // On one rank without chunks no order of the passes is faster than 1f1b or holds less.
-bool MemberTable::is_as_1f1b(const ScheduleInfo& info, int pipeline_ranks) const {
+bool MemberTable::equivalent_to_1f1b(const ScheduleInfo& info, int pipeline_ranks) const {
   if (pipeline_ranks > 1 || !info.uses_chunks || job_.layout.stage_layers.size() > 1) return false;
   if (!space_.vpp.empty() && std::find(space_.vpp.begin(), space_.vpp.end(), 1) == space_.vpp.end()) return false;
   return std::any_of(space_.schedules.begin(), space_.schedules.end(),
@@ -151,7 +151,7 @@ bool MemberTable::is_as_1f1b(const ScheduleInfo& info, int pipeline_ranks) const
 
 void MemberTable::add_schedule(std::uint16_t schedule, const LayoutGroup& group, Row& row) {
   const ScheduleChoice& choice = space_.schedules[schedule];
-  if (is_as_1f1b(*choice.info, group.pp)) return;
+  if (equivalent_to_1f1b(*choice.info, group.pp)) return;
   const auto listed = static_cast<int>(job_.layout.stage_layers.size());
   for (const int chunks : chunk_counts(*choice.info, group.pp)) {
     if (listed > 0 && group.pp * chunks != listed) {

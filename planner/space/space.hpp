@@ -47,7 +47,7 @@ struct SearchSpace : ByAxis<std::vector<int>> {
   std::vector<SplitRule> splits;
   /// Placements of the axes on the nodes, innermost first; the default placement comes first. Empty: the job's.
   std::vector<std::array<Axis, kGridAxes.size()>> placements;
-  /// Free nodes of the fabric (usual_allocations). Empty: the nodes that the job names.
+  /// Free nodes of the fabric (standard_allocations). Empty: the nodes that the job names.
   std::vector<int> free_nodes;
   /// Also allows chunk counts that do not divide the layers.
   bool uneven_chunks = false;

@@ -414,11 +414,11 @@ std::vector<Tried> changes_that_help(const Forecast& forecast, const ReadFile& r
 }  // namespace
 
 std::vector<std::string> what_fits(const Forecast& forecast, const ReadFile& read_file) {
-  constexpr std::size_t kMostTold = 3;
+  constexpr std::size_t kMostListed = 3;
   if (forecast.result.memory.fits) return {};
   std::vector<std::string> lines;
   for (const Tried& one : changes_that_help(forecast, read_file)) {
-    if (lines.size() == kMostTold) break;
+    if (lines.size() == kMostListed) break;
     lines.push_back(fmt::format("{} fits: {:.1f} of {:.1f} GiB, {:.0f} % {} samples per second", one.name,
                                 one.result.memory.shown_gib, one.result.memory.capacity_gib, 100.0 * std::abs(one.gain),
                                 one.gain >= 0.0 ? "more" : "fewer"));
@@ -428,7 +428,7 @@ std::vector<std::string> what_fits(const Forecast& forecast, const ReadFile& rea
 }
 
 std::vector<std::string> advice_on(const Forecast& forecast, const ReadFile& read_file) {
-  constexpr std::size_t kMostTold = 5;
+  constexpr std::size_t kMostListed = 5;
   const Result& now = forecast.result;
   const std::vector<Tried> tried = changes_that_help(forecast, read_file);
   std::vector<std::string> lines = {largest_loss(now)};
@@ -439,7 +439,7 @@ std::vector<std::string> advice_on(const Forecast& forecast, const ReadFile& rea
                       : ". Changes that make it fit:"));
   }
   for (const Tried& one : tried) {
-    if (lines.size() > kMostTold) break;
+    if (lines.size() > kMostListed) break;
     const MemoryResult& memory = one.result.memory;
     std::string bubble;
     if (std::abs(one.result.bubble.fraction - now.bubble.fraction) >= kWorthwhile) {

@@ -227,8 +227,8 @@ std::vector<std::string> certainty_notes(const PlanAnswer& answer) {
       certainty->first_is_best > kSurest ? "more than 99 %" : fmt::format("{:.0f} %", 100.0 * certainty->first_is_best);
   notes.push_back(fmt::format("1 is the fastest of these with {} probability{}", chance,
                               rows.empty() ? "" : fmt::format("; too close to separate from {}", rows)));
-  constexpr double kWorthSaying = 0.001;
-  if (certainty->optimism > kWorthSaying) {
+  constexpr double kRelevantShare = 0.001;
+  if (certainty->optimism > kRelevantShare) {
     notes.push_back(fmt::format("picking the best of many forecasts is optimistic: expect {:.1f} % more time",
                                 100.0 * certainty->optimism));
   }

@@ -80,9 +80,9 @@ std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Fore
   return dumped(row_json(grid, index, std::move(result)));
 }
 
-std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Diagnostic& complaint) {
+std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Diagnostic& error) {
   Json row = row_json(grid, index, nullptr);
-  row["error"] = complaint.field.empty() ? complaint.problem : complaint.field + ": " + complaint.problem;
+  row["error"] = error.field.empty() ? error.problem : error.field + ": " + error.problem;
   return dumped(row);
 }
 

@@ -105,7 +105,7 @@ enum class SweepDetail {
 /// A combination of a sweep as a JSON object on one line: its values and its result, a whole flopcast.result/1 or only
 /// its figures. A combination that is not a valid job is a row too, with an error instead of a result.
 std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Forecast& forecast, SweepDetail detail);
-std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Diagnostic& complaint);
+std::string write_sweep_row(const SweepGrid& grid, std::size_t index, const Diagnostic& error);
 
 /// The fields of a row that are read back.
 struct SweepRow {

@@ -12,65 +12,116 @@ Value = Union[str, int, float, Sequence[Union[str, int, float]], os.PathLike[str
 class JobKeys(TypedDict, total=False):
     accumulation: Whole
     activation_func_fp8_input_store: bool
+    adam_efficiency: Number
     add_qkv_bias: bool
+    allocation: Value
+    allocator_slack: Number
+    alpha: Number
     amax_reduction: str
+    asynchronous: bool
     attention: str
     attention_bias: bool
     attention_chunk: Whole
     attention_sinks: bool
+    background: Sequence[Any]
+    balances_by_parameters: bool
+    base: str
+    based_on: str
     biases: bool
     block: str
+    blocking_sends: bool
+    boost_clock: Number
     bucket_mb: Whole
+    capacity_factor: Number
+    card_bandwidth: Number
     causal: bool
     causes: Sequence[Any]
     chains: str
     checkpoint_time: Number
+    clock: Number
     cluster: Section
+    collective_stall: Number
     compile: bool
     compression: str
     context_inner: Whole
     context_parallel: str
     context_parallel_size: Whole
+    cost: Number
+    count: Whole
     cp: Whole
     cuda_graphs: str
     curves: Sequence[Any]
     data_parallel: str
+    days: Number
     degrade: Sequence[Any]
+    degraded: Sequence[Any]
+    description: str
     detection: Number
     device: str
     devices_per_node: Whole
+    dispatcher: str
     distribute_saved_activations: bool
     document_length: Whole
+    double_quant: bool
     dp: Whole
     dropout: bool
+    dtype: str
     embedding_norm: bool
+    embeddings: bool
     ep: Whole
     etp: Whole
+    every: Whole
+    evict_after: Number
     exp_avg_dtype: str
     expert_model_parallel_size: Whole
     expert_tensor_parallel_size: Whole
+    experts: str
+    experts_dispatch_dtype: str
+    experts_dispatcher: str
+    experts_node_limit: Whole
+    factor: Number
     failure_log: str
     failures: Section
     ffn: Whole
     ffn_hidden_size: Whole
     finetune: str
+    first_dense_layers: Whole
     fitted: Section
     flash_attention: str
+    flash_backward_efficiency: Number
+    flash_efficiency: Section
+    flash_forward_efficiency: Number
     fp8_activations: bool
     fp8_attention: bool
     fp8_dot_product_attention: bool
+    fp8_gathers: bool
+    fp8_on_blackwell: Number
     fp8_param_gather: bool
     fp8_parameters: bool
     fp8_recipe: str
     fused: Sequence[Any]
+    fused_bias_dropout_add: bool
+    fused_gradient_accumulation: bool
+    fused_softmax_group: Whole
     gated_mlp: bool
+    gather_allocation: Number
+    gathers_each_parameter: bool
     gbs: Whole
+    gemm_efficiency: Number
+    gemm_efficiency_by_precision: Section
+    generation: str
     global_batch_size: Whole
+    gpus: Whole
+    gradient_bytes: Whole
     gradient_dtype: str
     gradient_transport: str
+    gradients: bool
     group: Whole
     group_size: Whole
+    group_top_k: Whole
     grouped_kernel: str
+    groups: Whole
+    hand_over_stall: Number
     head_dim: Whole
     heads: Whole
     hidden: Whole
@@ -78,26 +129,50 @@ class JobKeys(TypedDict, total=False):
     hop_latency: Number
     host_bandwidth: Number
     host_memory_bandwidth: Number
+    host_time_per_collective: Number
+    host_time_per_kernel: Number
+    host_waits_for_hops: bool
+    imbalance: Number
+    in_memory: bool
     in_switch_reduction: bool
     inter_latency: Number
+    interval: str
     intra_bandwidth: Number
     intra_efficiency: Number
     intra_latency: Number
+    keeps_pass_gradients: bool
+    kernel_efficiency: Number
+    kernel_efficiency_by_precision: Section
+    kernel_launch: Number
     kv_channels: Whole
     kv_heads: Whole
     kv_lora_rank: Whole
+    lasts: Number
     layers: Whole
     layout: Section
     least_dp: Whole
+    link_bandwidth: Number
+    link_factor: Number
     links: Sequence[Any]
     log: str
     lora_rank: Whole
     lora_targets: Sequence[Any]
+    loss_backward_bytes: Whole
+    loss_forward_bytes: Whole
+    loss_saved_bytes: Whole
     main_grads_dtype: str
     master_weights: bool
     mbs: Whole
+    mean: Number
     measured_on: str
+    memory_bandwidth: Number
+    memory_capacity: Number
+    memory_cost: Number
+    memory_efficiency: Number
+    memory_interval: Number
     memory_limit: Whole
+    memory_overhead: Number
+    memory_restore: Number
     micro_batch_size: Whole
     model: Section
     moe_expert_capacity_factor: Number
@@ -109,12 +184,14 @@ class JobKeys(TypedDict, total=False):
     mtbf: Number
     mtp_layers: Whole
     mtp_num_layers: Whole
+    multiprocessors: Whole
     nccl: str
     network: str
     network_reduction: bool
     nic_bandwidth: Number
     nic_efficiency: Number
     nics_per_node: Whole
+    node_limit: Whole
     nodes: Whole
     norm: str
     num_attention_heads: Whole
@@ -124,28 +201,48 @@ class JobKeys(TypedDict, total=False):
     num_virtual_stages_per_pipeline_rank: Whole
     offload: str
     optimizer: str
+    optimizer_gradient_bytes: Whole
     optimizer_rank: Whole
+    overhead_depth: Whole
+    overlap_experts: str
     overlap_grad_reduce: bool
+    overlap_gradient_reduction: bool
     overlap_param_gather: bool
+    overlap_parameter_gather: bool
+    overlap_tp_in_pieces: bool
+    overlap_tp_with_weight_gradient: bool
+    overlapped: bool
     oversubscription: Number
+    p2p: bool
     paged_optimizer: bool
+    parameters: bool
     partition_checkpoints: bool
+    peak: Section
     pipeline_model_parallel_size: Whole
+    placeholder_gradients: bool
     placement: str
     positions: str
     post_norms: bool
+    power_limit: Number
     pp: Whole
     precision: str
     preference: str
     price: Number
     price_per_gpu_hour: Number
     profile: Section
+    pxn: bool
     q_lora_rank: Whole
     qk_head_dim: Whole
     qk_layernorm: bool
+    qk_nope_head_dim: Whole
     qk_norm: bool
     qk_pos_emb_head_dim: Whole
+    qk_rope_head_dim: Whole
+    queue_pairs: Whole
     rack_nodes: Whole
+    racks: Whole
+    rank: Whole
+    rate: str
     recompute: str
     recompute_every: Whole
     recompute_granularity: str
@@ -153,40 +250,71 @@ class JobKeys(TypedDict, total=False):
     recompute_modules: Sequence[Any]
     recompute_num_layers: Whole
     reduce_dtype: str
+    reduces_whole_gradients: bool
+    reference: bool
+    regroup: Number
     repair: Number
     reshard_after_forward: bool
     restart: Number
     restart_time: Number
+    restore: Number
+    ring_merge_backward_bytes: Number
+    ring_merge_forward_bytes: Number
+    router_bias: bool
     routing: str
     runs: Whole
+    scatter_gather_transfers: bool
     schedule: str
     schedule_csv: str
     seed: Whole
+    selective_recompute: str
     seq: Whole
     seq_length: Whole
+    sequence_length: Whole
     sequence_parallel: bool
+    shape: Value
     shards: Whole
+    share: Number
+    shared: Whole
+    shared_ffn: Whole
+    sharp: bool
+    single_pass_norm: bool
     slices: Whole
     sliding_window: Whole
+    softmax_forward_bytes: Number
     sp: bool
     spare_hosts: Whole
     spares: Whole
+    split_backward_slowdown: Number
     stack: str
     stage_layers: Value
+    storage_bandwidth: Number
+    sustained_share: Number
     swiglu: bool
+    targets: Sequence[Any]
+    tdp: Number
     tensor_depth: Whole
     tensor_model_parallel_size: Whole
     tensor_parallel: str
     tied_embeddings: bool
+    tiers: Sequence[Any]
+    tile: Whole
     tokens: Number
+    top_k: Whole
+    topology: str
     tp: Whole
     tp_comm_overlap: bool
+    trainable_layers: Whole
     training: Section
+    transfer_synchronization: Number
     transport: str
     v_head_dim: Whole
     vocab: Whole
+    vocab_divisor: Whole
     vocab_size: Whole
     vpp: Whole
+    wave_share: Number
+    weight_gradient_depth: Whole
     whole_qk_norm: bool
     windowed_layers: Whole
     zero: Whole

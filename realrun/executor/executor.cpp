@@ -257,7 +257,7 @@ PassPlace Executor::place_of(const Action& action) {
   place.completes = ends_a_backward(action.kind) && (progress.backwards + 1) % progress.per_update == 0;
   int& left = action.kind == ActionKind::kForward ? progress.forwards_left : progress.others_left;
   --left;
-  place.row_goes_on = progress.in_a_row && left > 0;
+  place.row_continues = progress.in_a_row && left > 0;
   return place;
 }
 

@@ -41,7 +41,7 @@ struct PassPlace {
   /// The rank runs the stage's next pass in the same direction without another stage in between, in a program where
   /// this holds for all passes (StageMap::passes_in_a_row): weights gathered for this pass, and gradients not yet
   /// reduced, also serve the next one.
-  bool row_goes_on = false;
+  bool row_continues = false;
 };
 
 /// The weights, gradients and optimizer state of one rank's stages, as the executor uses them. The version of a stage's

@@ -60,11 +60,11 @@ RunRecord origin_of(const char* backend, const TrainingPlan& plan, const cuda::G
                     bool tells) {
   const GemmPrecision precision = cuda::precision_on(gpu, wanted);
   if (tells && precision == GemmPrecision::kFp8 && !float8_linears(plan).others.empty()) {
-    complain(fmt::format("warning: fp8 products require sizes that are multiples of 16; these use bf16: {}",
+    print_error(fmt::format("warning: fp8 products require sizes that are multiples of 16; these use bf16: {}",
                          float8_linears(plan).others));
   }
   if (tells && precision != wanted) {
-    complain(fmt::format("warning: {} (compute capability {}.{}) does not support products in {}; using {}", gpu.name,
+    print_error(fmt::format("warning: {} (compute capability {}.{}) does not support products in {}; using {}", gpu.name,
                          gpu.compute_capability / 10, gpu.compute_capability % 10, name_of(wanted),
                          name_of(precision)));
   }
@@ -129,8 +129,8 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
   RunRecord origin = origin_of("virtual-gpus", plan, gpu->info(), precision, true);
   add_condition(origin, conditions_of(*gpu, plan.ranks()));
   const std::string shared = shared_connections(plan.ranks());
-  if (!shared.empty()) complain(fmt::format("warning: {} virtual devices: {}", plan.ranks(), shared));
-  keep_run(options, run, origin, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
+  if (!shared.empty()) print_error(fmt::format("warning: {} virtual devices: {}", plan.ranks(), shared));
+  run_with_result_file(options, run, origin, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
     check_plan(plan);
     std::vector<std::unique_ptr<cuda::GpuRank>> ranks(static_cast<std::size_t>(plan.ranks()));
     const auto make = [&](ThreadHub& hub, int rank) {
@@ -148,7 +148,7 @@ int launch_on_virtual_gpus(const LaunchOptions& options, const ThreadOptions& th
                                      [](const auto& machine) { return machine != nullptr && machine->stuck(); });
       if (!stuck) throw;
       // Releasing the GPU would wait for it. Finished steps have been kept.
-      complain(complaint_about(error).text);
+      print_error(error_report(error).text);
       std::_Exit(kEnvironmentFailed);
     }
   });
@@ -160,7 +160,7 @@ namespace {
 // Lets several NCCL ranks share one GPU, which NCCL refuses unless they appear to be on separate machines or, from 2.30
 // on, an option allows it: it then communicates over sockets. Few blocks, so that waiting kernels leave room for those
 // they wait for. The user's settings take precedence.
-void pretend_own_machines(int rank) {
+void set_separate_nccl_hosts(int rank) {
   const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 0); };
   set("NCCL_HOSTID", fmt::format("flopcast-{}", rank));
   for (const auto& [name, value] : {std::pair{"NCCL_NET", "Socket"},
@@ -340,7 +340,7 @@ void train_nccl_rank(const NcclRun& run, const ProcessPlace& place, Store& store
                        "--backend", fmt::format("start {}", ranks)});
   }
   gather_ranks(store, place, run.patience());
-  if (run.options.gpu.one_gpu > 0) pretend_own_machines(place.rank);
+  if (run.options.gpu.one_gpu > 0) set_separate_nccl_hosts(place.rank);
   try {
     const std::unique_ptr<NcclApi> nccl = load_nccl();
     const std::unique_ptr<cuda::Gpu> gpu =

@@ -58,8 +58,8 @@ class ResultFile {
 /// Trains with `train` on ranks of this process and keeps the file of the run up to date. `about` holds what is known
 /// beforehand; job, failure, warm-up and load are filled in. Rethrows the exception that ends the run once the file is
 /// written.
-void keep_run(const LaunchOptions& options, const PreparedRun& run, RunRecord about,
-              const std::function<void(std::vector<RankResult>&, const BetweenSteps&)>& train);
+void run_with_result_file(const LaunchOptions& options, const PreparedRun& run, RunRecord about,
+                          const std::function<void(std::vector<RankResult>&, const BetweenSteps&)>& train);
 
 /// Makes the process keep freed memory for reuse, as the caching allocators of GPUs do; pieces larger than 32 MiB still
 /// come from the system. Returned memory would be mapped again page by page in the middle of later passes, which then

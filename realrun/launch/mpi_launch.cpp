@@ -57,7 +57,7 @@ std::chrono::milliseconds patience_of(const std::vector<std::string>& arguments)
 }
 
 // Exchanges complaints: the lowest rank that has one reports it, and all ranks return its exit code.
-int agree(Processes& processes, const MpiOptions& options, const Complaint& own) {
+int agree(Processes& processes, const MpiOptions& options, const ErrorReport& own) {
   std::vector<float> codes(static_cast<std::size_t>(processes.count()));
   run_mpi(processes, options, [&](MpiTransport& transport) {
     std::vector<int> all;
@@ -71,14 +71,14 @@ int agree(Processes& processes, const MpiOptions& options, const Complaint& own)
   });
   for (std::size_t rank = 0; rank < codes.size(); ++rank) {
     if (codes[rank] == 0) continue;
-    if (static_cast<int>(rank) == processes.rank()) complain(own.text);
+    if (static_cast<int>(rank) == processes.rank()) print_error(own.text);
     return static_cast<int>(codes[rank]);
   }
   return 0;
 }
 
 // Rank 0 keeps the file; the other ranks send it their measurements.
-Complaint train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) {
+ErrorReport train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) {
   const bool keeps_file = processes.rank() == 0;
   std::vector<RankResult> results(static_cast<std::size_t>(processes.count()));
   // The load of other programs is unknown: one process's meter would count the other ranks as such.
@@ -90,7 +90,7 @@ Complaint train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) 
     about.failure = failure;
     return run_file(run.prepared.plan, results, about);
   });
-  Complaint complaint;
+  ErrorReport report;
   std::string failure;
   std::string unwritten;
   try {
@@ -104,16 +104,16 @@ Complaint train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) 
     failure = error.what();
   }
   // Reported before the file is written: mpirun may leave less time than a large file takes.
-  if (!failure.empty() && processes.tells()) complain("error: " + failure);
+  if (!failure.empty() && processes.tells()) print_error("error: " + failure);
   try {
     if (keeps_file) file.finish(failure);
   } catch (const std::exception& error) {
-    complaint = complaint_about(error);
+    report = error_report(error);
     unwritten = error.what();
   }
-  if (failure.empty()) return complaint;
+  if (failure.empty()) return report;
   const bool is_new = failure.find(unwritten) == std::string::npos;
-  if (complaint.exit_code != 0 && is_new) complain(complaint.text);
+  if (report.exit_code != 0 && is_new) print_error(report.text);
   processes.end(kEnvironmentFailed);
 }
 
@@ -122,20 +122,20 @@ Complaint train(Processes& processes, const MpiRun& run, const MpiOptions& mpi) 
 int launch_on_mpi(const std::vector<std::string>& arguments) {
   Processes processes(patience_of(arguments));
   MpiRun run;
-  Complaint complaint;
+  ErrorReport report;
   try {
     run = prepare_on_mpi(arguments, processes.count());
   } catch (const std::exception& error) {
-    complaint = complaint_about(error);
+    report = error_report(error);
   }
   const MpiOptions mpi{std::chrono::seconds(run.options.patience_s)};
-  if (const int exit_code = agree(processes, mpi, complaint)) return exit_code;
+  if (const int exit_code = agree(processes, mpi, report)) return exit_code;
   if (!run.options.help.empty()) {
     if (processes.rank() == 0) show_help(run.options);
     return 0;
   }
-  complaint = train(processes, run, mpi);
-  return agree(processes, mpi, complaint);
+  report = train(processes, run, mpi);
+  return agree(processes, mpi, report);
 }
 
 }  // namespace flopcast::realrun

@@ -41,7 +41,7 @@ struct Meeting {
 
 // For launchers that do not specify where the processes meet. mpirun, and srun with MPI, can distribute the address and
 // a secret token.
-Meeting meet_where_mpi_says(const ProcessPlace& place, std::chrono::milliseconds patience) {
+Meeting meet_through_mpi(const ProcessPlace& place, std::chrono::milliseconds patience) {
   Meeting meeting;
   const bool near = is_on_one_machine(place.ranks, std::getenv);
   std::string own;
@@ -50,7 +50,7 @@ Meeting meet_where_mpi_says(const ProcessPlace& place, std::chrono::milliseconds
     meeting.server = serve_tcp_store(listener);
     own = fmt::format("{} tcp:{}:{}", listener.token, near ? "localhost" : host_name(), meeting.server->port());
   }
-  const std::optional<std::string> told = has_mpi() ? tell_by_mpi(place.rank, place.ranks, own) : std::nullopt;
+  const std::optional<std::string> told = has_mpi() ? broadcast_by_mpi(place.rank, place.ranks, own) : std::nullopt;
   if (!told) {
     throw ConfigError({"--store", "is required: the launcher does not specify where the processes meet", "--store",
                        "set MASTER_ADDR and MASTER_PORT, or --store file:FOLDER with a shared folder"});
@@ -85,7 +85,7 @@ Meeting meet(const LaunchOptions& options, const Launched& launched) {
     address = parse_store_address(options.gpu.store);
     address->token = store_token(std::getenv);
   }
-  if (!address) return meet_where_mpi_says(launched.place, patience);
+  if (!address) return meet_through_mpi(launched.place, patience);
   Meeting meeting;
   if (!address->folder.empty()) {
     meeting.store = open_file_store(address->folder);
@@ -98,7 +98,7 @@ Meeting meet(const LaunchOptions& options, const Launched& launched) {
 }
 
 // True if no other process has reported the failure.
-bool is_first_to_tell(const Meeting& meeting, const ProcessPlace& place, const std::string& failure) {
+bool is_first_reporter(const Meeting& meeting, const ProcessPlace& place, const std::string& failure) {
   Store& store = *meeting.store;
   store.set_once("failure", failure);
   const bool first = store.set_once("reported", "");
@@ -108,7 +108,7 @@ bool is_first_to_tell(const Meeting& meeting, const ProcessPlace& place, const s
 
 // Waits until the other processes have found the failure in the store, and that it has been reported, before the store
 // closes.
-void wait_for_the_others(const Meeting& meeting, const ProcessPlace& place) {
+void wait_for_other_processes(const Meeting& meeting, const ProcessPlace& place) {
   constexpr auto kLongest = std::chrono::seconds(3);
   const auto deadline = std::chrono::steady_clock::now() + kLongest;
   for (int rank = 1; meeting.server != nullptr && rank < place.ranks; ++rank) {
@@ -119,15 +119,15 @@ void wait_for_the_others(const Meeting& meeting, const ProcessPlace& place) {
 }
 
 // Only the first of all failing processes reports.
-void tell_once(const Meeting& meeting, const ProcessPlace& place, const std::string& failure) {
+void report_once(const Meeting& meeting, const ProcessPlace& place, const std::string& failure) {
   bool told = false;
   try {
-    if (is_first_to_tell(meeting, place, failure)) complain(failure);
+    if (is_first_reporter(meeting, place, failure)) print_error(failure);
     told = true;
-    wait_for_the_others(meeting, place);
+    wait_for_other_processes(meeting, place);
   } catch (const EnvironmentError&) {
     // If the store is gone, it is unknown whether another process has reported.
-    if (!told) complain(failure);
+    if (!told) print_error(failure);
   }
 }
 
@@ -137,15 +137,15 @@ int run_launched(const LaunchOptions& options, const Launched& launched, const s
   try {
     NcclRun run = prepare_nccl_run(options, interruption);
     run.abandon = [&](const std::string& failure) {
-      tell_once(meeting, launched.place, "error: " + failure);
+      report_once(meeting, launched.place, "error: " + failure);
       std::_Exit(kEnvironmentFailed);
     };
     train_nccl_rank(run, launched.place, *meeting.store);
     return 0;
   } catch (const std::exception& error) {
-    const Complaint complaint = complaint_about(error);
-    tell_once(meeting, launched.place, complaint.text);
-    return complaint.exit_code;
+    const ErrorReport report = error_report(error);
+    report_once(meeting, launched.place, report.text);
+    return report.exit_code;
   }
 }
 
@@ -158,7 +158,7 @@ int run_launched(const LaunchOptions& options, const Launched& launched, const s
     train_nccl_rank(run, place, *open_file_store(folder));
   } catch (const std::exception& error) {
     // The parent reports, once.
-    exit_code = complaint_about(error).exit_code;
+    exit_code = error_report(error).exit_code;
   }
   std::_Exit(exit_code);
 }
@@ -253,9 +253,9 @@ void check_gpus(const NcclRun& run) {
       const cuda::GpuInfo gpu = cuda::open_gpu(0);
       check_gpu_memory(run.prepared, std::max(1, shared), gpu.name, static_cast<double>(gpu.memory_bytes));
     } catch (const std::exception& error) {
-      const Complaint complaint = complaint_about(error);
-      complain(complaint.text);
-      exit_code = complaint.exit_code;
+      const ErrorReport report = error_report(error);
+      print_error(report.text);
+      exit_code = report.exit_code;
     }
     std::_Exit(exit_code);
   }

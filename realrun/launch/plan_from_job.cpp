@@ -364,7 +364,7 @@ PreparedRun prepare_run(const LaunchOptions& options) {
   apply_flags(options.flags, root, origins);
   RunSettings settings = options.settings;
   settings.on_gpus = options.backend != nullptr && options.backend->on_gpus;
-  if (settings.on_gpus) say_fp8_on_gpus(read_job(root, origins).training, root);
+  if (settings.on_gpus) set_fp8_defaults_on_gpus(read_job(root, origins).training, root);
   const PreparedStep step = prepare(read_job(root, origins), read_file);
   if (settings.on_gpus) check_float8(step.job.training);
   PreparedRun run{root.dump(), plan_from_job(step, settings), step.job.training.precision};

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model/enum_names.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 #include "realrun/device/arithmetic.hpp"
 #include "realrun/training/training_plan.hpp"
 #include "sim/files/run_backends.hpp"

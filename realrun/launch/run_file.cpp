@@ -165,8 +165,8 @@ void ResultFile::finish(const std::string& failure) {
   if (!written) throw EnvironmentError(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
 }
 
-void keep_run(const LaunchOptions& options, const PreparedRun& run, RunRecord about,
-              const std::function<void(std::vector<RankResult>&, const BetweenSteps&)>& train) {
+void run_with_result_file(const LaunchOptions& options, const PreparedRun& run, RunRecord about,
+                          const std::function<void(std::vector<RankResult>&, const BetweenSteps&)>& train) {
   std::vector<RankResult> results(static_cast<std::size_t>(run.plan.ranks()));
   const HostLoadMeter meter;
   about.job = run.job;

@@ -15,7 +15,7 @@ int launch_on_mpi(const std::vector<std::string>& /*arguments*/) {
       "  help: on Debian install openmpi-bin and libopenmpi-dev, then configure with -DFLOPCAST_WITH_MPI=ON and build");
 }
 
-std::optional<std::string> tell_by_mpi(int /*rank*/, int /*ranks*/, const std::string& /*given*/) {
+std::optional<std::string> broadcast_by_mpi(int /*rank*/, int /*ranks*/, const std::string& /*given*/) {
   return std::nullopt;
 }
 

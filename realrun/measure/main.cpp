@@ -22,7 +22,7 @@ namespace {
 // The standard set takes less than eight minutes on any GPU.
 constexpr double kGpuSeconds = 450.0;
 
-struct Wishes {
+struct MeasureOptions {
   bool cuda = false;
   bool quick = false;
   std::vector<int> ranks;  // empty if not specified
@@ -52,8 +52,8 @@ double whole_seconds(const std::string& text) {
 }
 
 // Empty if help was requested and shown.
-std::optional<Wishes> wishes_of(const std::vector<std::string>& arguments) {
-  Wishes wishes;
+std::optional<MeasureOptions> parse_options(const std::vector<std::string>& arguments) {
+  MeasureOptions wishes;
   std::optional<std::string> file;
   std::optional<std::string> ranks;
   std::optional<std::string> seconds;
@@ -72,7 +72,7 @@ std::optional<Wishes> wishes_of(const std::vector<std::string>& arguments) {
   return wishes;
 }
 
-void measure_host(const Wishes& wishes) {
+void measure_host(const MeasureOptions& wishes) {
   flopcast::MeasurementFile file(wishes.file, flopcast::describe_host());
   flopcast::CpuSet set;
   set.quick = wishes.quick;
@@ -94,11 +94,11 @@ void check_groups(const std::vector<int>& ranks, int gpus) {
   }
 }
 
-void say(const std::string& sentence) {
+void print_note(const std::string& sentence) {
   std::fputs(fmt::format("{}\n", sentence).c_str(), stderr);
 }
 
-void measure_cuda(const Wishes& wishes) {
+void measure_cuda(const MeasureOptions& wishes) {
   const std::unique_ptr<flopcast::MeasuredGpu> gpu = flopcast::open_measured_gpu();
   const flopcast::GpuFacts& facts = gpu->facts();
   check_groups(wishes.ranks, facts.gpus);
@@ -111,10 +111,10 @@ void measure_cuda(const Wishes& wishes) {
                                       line.show(done, all, next.text());
                                     });
   }
-  if (!facts.no_messages.empty()) say("note: messages between GPUs were not measured: " + facts.no_messages);
-  for (const std::string& refusal : outcome.refused) say("note: not measured: " + refusal);
+  if (!facts.no_messages.empty()) print_note("note: messages between GPUs were not measured: " + facts.no_messages);
+  for (const std::string& refusal : outcome.refused) print_note("note: not measured: " + refusal);
   if (outcome.no_time.empty()) return;
-  say(fmt::format("note: not measured within {:.0f} s: {}; run the same command again to measure them", wishes.seconds,
+  print_note(fmt::format("note: not measured within {:.0f} s: {}; run the same command again to measure them", wishes.seconds,
                   fmt::join(outcome.no_time, ", ")));
 }
 
@@ -131,7 +131,7 @@ std::unique_ptr<flopcast::MeasuredGpu> flopcast::open_measured_gpu() {
 int main(int argc, char** argv) {
   return flopcast::exit_code_of(
       [&] {
-        const std::optional<Wishes> wishes = wishes_of(std::vector<std::string>(argv + 1, argv + argc));
+        const std::optional<MeasureOptions> wishes = parse_options(std::vector<std::string>(argv + 1, argv + argc));
         if (wishes) wishes->cuda ? measure_cuda(*wishes) : measure_host(*wishes);
         return 0;
       },

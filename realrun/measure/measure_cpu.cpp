@@ -199,7 +199,8 @@ void measure_cpu(const CpuSet& set, const MeasuredHost& host, MeasurementFile& f
   Repetitions repetitions;
   if (set.quick) repetitions = {5, 200, 0.03};
   const std::vector<SampleKey> keys = cpu_samples(set);
-  if (std::all_of(keys.begin(), keys.end(), [&file](const SampleKey& key) { return file.has(key); })) file.begin_anew();
+  if (std::all_of(keys.begin(), keys.end(), [&file](const SampleKey& key) { return file.has(key); }))
+    file.clear_samples();
   for (std::size_t index = 0; index < keys.size(); ++index) {
     const SampleKey& key = keys[index];
     if (file.has(key)) continue;

@@ -323,12 +323,12 @@ class Calibrator {
   GpuOutcome run() {
     begin_ = seconds_();
     if (std::all_of(keys_.begin(), keys_.end(), [this](const SampleKey& key) { return file_.has(key); })) {
-      file_.begin_anew();
+      file_.clear_samples();
     }
     measure_missing();
     // Only samples refused earlier are missing: the previous run had also finished.
     if (outcome_.measured == 0 && outcome_.no_time.empty() && !file_.measurement().samples.empty()) {
-      file_.begin_anew();
+      file_.clear_samples();
       outcome_ = {};
       measure_missing();
     }

@@ -20,7 +20,7 @@ class Frozen : public Layer<T> {
   /// If nothing `below` is trained there is no backward pass: nothing is kept for one, and the returned input gradient
   /// is not used.
   explicit Frozen(LayerPointer<T> inner, Below below = Below::kTrained)
-      : inner_(std::move(inner)), still_(below == Below::kFrozen) {}
+      : inner_(std::move(inner)), no_backward_(below == Below::kFrozen) {}
   void declare(ParameterList& list) override {
     const bool frozen = list.freezes();
     list.freeze(true);
@@ -29,10 +29,10 @@ class Frozen : public Layer<T> {
   }
   Tensor<T> forward(const Tensor<T>& input, const Pass<T>& pass, Saved<T>& saved) const override {
     Saved<T> dropped;
-    return inner_->forward(input, pass, still_ ? dropped : saved);
+    return inner_->forward(input, pass, no_backward_ ? dropped : saved);
   }
   Tensor<T> input_gradient(const Tensor<T>& output_gradient, const Pass<T>& pass, Saved<T>& saved) const override {
-    if (still_) return output_gradient;
+    if (no_backward_) return output_gradient;
     Tensor<T> gradient = inner_->input_gradient(output_gradient, pass, saved);
     saved = {};
     return gradient;
@@ -40,7 +40,7 @@ class Frozen : public Layer<T> {
 
  private:
   LayerPointer<T> inner_;
-  bool still_ = false;
+  bool no_backward_ = false;
 };
 
 /// A low-rank adapter for some outputs of a linear: in each group of `group_width` outputs, `width` of them starting at

@@ -137,14 +137,14 @@ class ContextAttention : public Layer<T> {
 
   // Copies the rows of one piece of every sequence out of, or into, a tensor of all rows.
   void copy_piece(const Tensor<T>& from, std::size_t piece, Tensor<T>& to, std::size_t column, const Pass<T>& pass,
-                  bool takes_out) const {
+                  bool takes_out_of_service) const {
     const std::size_t rows = length(pass);
-    const Tensor<T>& some = takes_out ? to : from;
+    const Tensor<T>& some = takes_out_of_service ? to : from;
     for (std::size_t first = 0; first < some.rows(); first += rows) {
       const std::size_t whole_row = first * pieces(pass) + piece * rows;
-      const T* source = takes_out ? from.row(whole_row) : from.row(first);
-      T* target = (takes_out ? to.row(first) : to.row(whole_row)) + column;
-      const std::size_t columns = takes_out ? from.columns() : some.columns();
+      const T* source = takes_out_of_service ? from.row(whole_row) : from.row(first);
+      T* target = (takes_out_of_service ? to.row(first) : to.row(whole_row)) + column;
+      const std::size_t columns = takes_out_of_service ? from.columns() : some.columns();
       pass.kernels->copy({source, rows, columns, from.columns()}, {target, rows, columns, to.columns()});
     }
   }

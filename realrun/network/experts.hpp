@@ -76,7 +76,7 @@ class RoutedExperts : public Layer<T> {
       const Copy& copy = routing.copies[place];
       if (copy.is_token) std::copy_n(input.row(copy.row), router_.hidden, packed.row(place));
     }
-    tell_counts(routing);
+    exchange_counts(routing);
     const Tensor<T> answers = through_experts(packed, routing, [&](std::size_t expert, const Tensor<T>& rows) {
       return experts_[expert]->forward(rows, pass, saved.parts[expert]);
     });
@@ -268,7 +268,7 @@ class RoutedExperts : public Layer<T> {
     return routing;
   }
 
-  void tell_counts(Routing& routing) const {
+  void exchange_counts(Routing& routing) const {
     const std::vector<std::size_t> arriving = group_size() == 1 ? routing.sent : told(ranks_, routing.sent);
     std::vector<std::size_t> to_all;  // the same for every sharer
     for (std::size_t sharer = 0; sharer < sharer_count(); ++sharer) {

@@ -28,7 +28,7 @@ class Linear : public Layer<T> {
   /// Marks its weights as those of an expert.
   void belong_to_expert() { of_experts_ = true; }
   /// Excludes its products from 8-bit arithmetic.
-  void keep_wide() { wide_ = true; }
+  void exclude_from_float8() { wide_ = true; }
   void declare(ParameterList& list) override {
     offset_ = list.add(
         {.name = parameter_, .shard = shard_, .deviation = deviation_, .multiplies = true, .of_experts = of_experts_});

@@ -118,7 +118,7 @@ class Builder {
                                                 length(), sharded() ? index() : 0, sharded() ? ranks() : 1)));
     }
     if (spec_.embedding_norm) layers.push_back(norm("embedding.norm"));
-    return in_state(trains_embeddings() ? LayerState::kTrained : LayerState::kStill,
+    return in_state(trains_embeddings() ? LayerState::kTrained : LayerState::kFrozenNoGradient,
                     std::make_unique<Sequence<T>>(std::move(layers)));
   }
 
@@ -144,8 +144,8 @@ class Builder {
     const Shard shard = rows_of(vocab(), hidden(), index(), ranks());
     auto logits = spec_.tied_embeddings ? std::make_unique<Linear<T>>(tied_parameter(), shard, kTableDeviation)
                                         : std::make_unique<Linear<T>>("head", shard);
-    logits->keep_wide();  // as Transformer Engine's users do: fp8 is for blocks only
-    return in_state(trains_embeddings() ? LayerState::kTrained : LayerState::kPassing,
+    logits->exclude_from_float8();  // as Transformer Engine's users do: fp8 is for blocks only
+    return in_state(trains_embeddings() ? LayerState::kTrained : LayerState::kFrozenPassThrough,
                     sequence<T>(norm("head.norm"), enter_group<T>(form_), std::move(logits),
                                 std::make_unique<CrossEntropy<T>>(*form_.group)));
   }
@@ -159,11 +159,11 @@ class Builder {
     if (state == LayerState::kTrained) return layer;
     using Below = typename Frozen<T>::Below;
     return std::make_unique<Frozen<T>>(std::move(layer),
-                                       state == LayerState::kStill ? Below::kFrozen : Below::kTrained);
+                                       state == LayerState::kFrozenNoGradient ? Below::kFrozen : Below::kTrained);
   }
   // A layer of a block; frozen if adapters are trained instead.
   LayerPointer<T> base(LayerPointer<T> layer) const {
-    return in_state(adapts() ? LayerState::kPassing : LayerState::kTrained, std::move(layer));
+    return in_state(adapts() ? LayerState::kFrozenPassThrough : LayerState::kTrained, std::move(layer));
   }
 
   std::size_t hidden() const { return static_cast<std::size_t>(spec_.hidden); }
@@ -184,7 +184,7 @@ class Builder {
     return columns_of(rows, hidden(), grid()->features().index(), grid()->features().size());
   }
   LayerPointer<T> held_by_grid(LayerPointer<T> layer) const {
-    return grid() == nullptr ? std::move(layer) : held_alike<T>(std::move(layer), grid()->holders());
+    return grid() == nullptr ? std::move(layer) : replicated<T>(std::move(layer), grid()->holders());
   }
 
   LayerPointer<T> norm(const std::string& name) const {
@@ -203,16 +203,16 @@ class Builder {
         break;
     }
     return std::make_unique<Residual<T>>(
-        behind_norm(name + ".norm", std::make_unique<Branches<T>>(attention(name, number), mlp(name, number))));
+        after_norm(name + ".norm", std::make_unique<Branches<T>>(attention(name, number), mlp(name, number))));
   }
 
-  bool redoes(RecomputeModule module) const { return (again_ & bit_of(module)).any(); }
-  LayerPointer<T> redone_if(bool again, LayerPointer<T> layer) const {
+  bool recomputes(RecomputeModule module) const { return (again_ & bit_of(module)).any(); }
+  LayerPointer<T> recomputed_if(bool again, LayerPointer<T> layer) const {
     return again ? std::make_unique<Recomputed<T>>(std::move(layer)) : std::move(layer);
   }
 
-  LayerPointer<T> behind_norm(const std::string& name, LayerPointer<T> layer) const {
-    if (redoes(RecomputeModule::kLayernorm)) {
+  LayerPointer<T> after_norm(const std::string& name, LayerPointer<T> layer) const {
+    if (recomputes(RecomputeModule::kLayernorm)) {
       return std::make_unique<RebuiltBetween<T>>(base(norm(name)), std::move(layer));
     }
     return sequence<T>(base(norm(name)), std::move(layer));
@@ -265,13 +265,13 @@ class Builder {
     layers.push_back(grid() == nullptr ? column_linear<T>(up, form_) : grid_linear<T>(up, *grid()));
     if (pair.up_bias) {
       LayerPointer<T> bias = base(std::make_unique<Bias<T>>(pair.up, inner_features(pair.inputs)));
-      if (grid() != nullptr) bias = held_alike<T>(std::move(bias), {&grid()->column, &grid()->depth});
+      if (grid() != nullptr) bias = replicated<T>(std::move(bias), {&grid()->column, &grid()->depth});
       layers.push_back(std::move(bias));
     }
     for (LayerPointer<T>& layer : between) layers.push_back(std::move(layer));
     layers.push_back(grid() == nullptr ? row_linear<T>(down, form_) : grid_linear<T>(down, grid()->turned()));
-    LayerPointer<T> linears = redone_if(pair.again, std::make_unique<Sequence<T>>(std::move(layers)));
-    if (spec_.block != BlockForm::kParallelOneNorm) linears = behind_norm(pair.name + ".norm", std::move(linears));
+    LayerPointer<T> linears = recomputed_if(pair.again, std::make_unique<Sequence<T>>(std::move(layers)));
+    if (spec_.block != BlockForm::kParallelOneNorm) linears = after_norm(pair.name + ".norm", std::move(linears));
     if (spec_.biases) {
       linears = sequence<T>(std::move(linears),
                             base(held_by_grid(std::make_unique<Bias<T>>(pair.down, stream_features(1), sharded()))));
@@ -296,11 +296,11 @@ class Builder {
     if (spec_.qk_norm) {
       const bool partial = ranks() > 1 && grid() == nullptr;
       LayerPointer<T> norms = std::make_unique<QueryKeyNorm<T>>(name, heads, spec_.norm, spec_.whole_qk_norm, partial);
-      if (grid() != nullptr) norms = held_alike<T>(std::move(norms), {&grid()->all});
+      if (grid() != nullptr) norms = replicated<T>(std::move(norms), {&grid()->all});
       between.push_back(base(std::move(norms)));
     }
     if (spec_.positions == Positions::kRotary) between.push_back(std::make_unique<RotaryPositions<T>>(heads, length()));
-    between.push_back(redone_if(redoes(RecomputeModule::kCoreAttention), core_attention(extent)));
+    between.push_back(recomputed_if(recomputes(RecomputeModule::kCoreAttention), core_attention(extent)));
     const HeadLayout whole = spec_.head_layout();
     const std::size_t queries = whole.group() * whole.head_dim;
     const auto columns = [&](std::size_t first, std::size_t width) {
@@ -361,7 +361,7 @@ class Builder {
                         .inputs = spec_.gated_mlp ? 2 * width : width,
                         .outputs = width,
                         .up_bias = spec_.biases,
-                        .again = redoes(RecomputeModule::kMlp),
+                        .again = recomputes(RecomputeModule::kMlp),
                         .up_adapters = std::move(of_inputs),
                         .down_adapters = adapters({{AdapterTarget::kDown, {hidden(), 1, 0, 1}}}, {}, hidden())},
                        std::move(between));
@@ -381,7 +381,7 @@ class Builder {
     }
     LayerPointer<T> layer =
         sharded() ? std::move(all) : sequence<T>(enter_group<T>(form_), std::move(all), leave_group<T>(form_));
-    if (spec_.block != BlockForm::kParallelOneNorm) layer = behind_norm(name + ".norm", std::move(layer));
+    if (spec_.block != BlockForm::kParallelOneNorm) layer = after_norm(name + ".norm", std::move(layer));
     return spec_.post_norms ? sequence<T>(std::move(layer), norm(name + ".post_norm")) : std::move(layer);
   }
 

@@ -406,17 +406,17 @@ LayerPointer<T> line_norm(const std::string& name, std::size_t width, Norm kind,
 }
 
 template <class T>
-LayerPointer<T> held_alike(LayerPointer<T> layer, std::vector<const TensorGroup*> holders) {
+LayerPointer<T> replicated(LayerPointer<T> layer, std::vector<const TensorGroup*> holders) {
   return std::make_unique<HeldAlike<T>>(std::move(layer), std::move(holders));
 }
 
 template LayerPointer<float> grid_linear(const LinearSpec&, const GridPlace&);
 template LayerPointer<float> grid_embedding(const std::string&, std::size_t, std::size_t, float, const GridPlace&);
 template LayerPointer<float> line_norm(const std::string&, std::size_t, Norm, const TensorGroup&);
-template LayerPointer<float> held_alike(LayerPointer<float>, std::vector<const TensorGroup*>);
+template LayerPointer<float> replicated(LayerPointer<float>, std::vector<const TensorGroup*>);
 template LayerPointer<double> grid_linear(const LinearSpec&, const GridPlace&);
 template LayerPointer<double> grid_embedding(const std::string&, std::size_t, std::size_t, float, const GridPlace&);
 template LayerPointer<double> line_norm(const std::string&, std::size_t, Norm, const TensorGroup&);
-template LayerPointer<double> held_alike(LayerPointer<double>, std::vector<const TensorGroup*>);
+template LayerPointer<double> replicated(LayerPointer<double>, std::vector<const TensorGroup*>);
 
 }  // namespace flopcast::realrun

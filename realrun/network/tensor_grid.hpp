@@ -74,6 +74,6 @@ LayerPointer<T> line_norm(const std::string& name, std::size_t width, Norm kind,
 /// A layer whose parameters are replicated on several ranks that process different rows: they sum its weight gradient
 /// in every pass, along each line of `holders` in turn.
 template <class T>
-LayerPointer<T> held_alike(LayerPointer<T> layer, std::vector<const TensorGroup*> holders);
+LayerPointer<T> replicated(LayerPointer<T> layer, std::vector<const TensorGroup*> holders);
 
 }  // namespace flopcast::realrun

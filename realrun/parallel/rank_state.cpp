@@ -123,7 +123,7 @@ void StageWeights::begin_step() {
 UnitStore& StageWeights::open(const PassPlace& place) {
   FLOPCAST_CHECK(versions_.count(place.version) == 1);
   // A row may end with a weight gradient, which does not use weights.
-  if (!place_.row_goes_on) gathered_.clear();
+  if (!place_.row_continues) gathered_.clear();
   place_ = place;
   return *this;
 }
@@ -153,7 +153,7 @@ Buffer StageWeights::gathered(int unit) {
     context_.compute.weights_changed();
     whole = arrived.whole;
   }
-  if (place_.row_goes_on) {
+  if (place_.row_continues) {
     gathered_[unit] = whole;
   } else {
     gathered_.erase(unit);
@@ -197,7 +197,7 @@ Buffer StageWeights::gradients(int unit) {
 }
 
 void StageWeights::gradients_added(int unit) {
-  if (shards(2) ? place_.row_goes_on : !place_.completes) return;
+  if (shards(2) ? place_.row_continues : !place_.completes) return;
   sum_partial_gradients(unit);
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     if (buckets_[bucket].first_unit != unit || buckets_[bucket].frozen) continue;

@@ -65,7 +65,7 @@ struct ParallelContext {
 ///           each sum a part, pulled back, and all-gathered inside the node (Jiang et al., OSDI 2020); servers on spare
 ///           hosts take a part, or everything
 ///   HSDP    ZeRO 3 among `data`; reduce-scattered gradients are then all-reduced over `copies` (2304.11277 §3.2.2)
-/// If a rank runs all passes of a stage in a row, ZeRO 2 and 3 do this once per row (PassPlace::row_goes_on).
+/// If a rank runs all passes of a stage in a row, ZeRO 2 and 3 do this once per row (PassPlace::row_continues).
 /// (Rajbhandari et al. 1910.02054 §5, §7; Li et al. 2006.15704 §3.2.)
 /// With `offloads`, weights and optimizer state are in host memory: an update sends the gradients there and returns the
 /// new weights (ZeRO-Offload, Ren et al. 2101.06840 §4). Gradients that tensor-parallel ranks hold in parts

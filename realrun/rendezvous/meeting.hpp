@@ -82,6 +82,6 @@ Ticks common_clock_offset(Store& store, const ProcessPlace& place, std::chrono::
 /// Broadcasts rank 0's string to all `ranks` processes that mpirun or srun started together; empty if MPI started a
 /// different number, or if built without MPI. Initialises and finalises MPI, so all processes must call it exactly
 /// once.
-std::optional<std::string> tell_by_mpi(int rank, int ranks, const std::string& given);
+std::optional<std::string> broadcast_by_mpi(int rank, int ranks, const std::string& given);
 
 }  // namespace flopcast::realrun

@@ -105,7 +105,7 @@ Json activations_of(const Timeline& timeline, const std::vector<HeldBytes>& held
 Json view_of_timeline(const SavedTimeline& saved, const std::string& name, const std::string& file) {
   const std::string& title = saved.timeline.title;
   const std::string shown = name.empty() ? title.substr(0, title.find(": ")) : name;
-  if (saved.tells_transfers) return page_view(shown, saved.timeline);
+  if (saved.has_transfers) return page_view(shown, saved.timeline);
   // Neither waits nor a critical path can be derived.
   Json view = {{"name", shown},
                {"timeline", pack_timeline(saved.timeline, CriticalPath{})},
@@ -131,7 +131,7 @@ std::string describe_run(const Job& job, const SavedRun& run) {
   text += fmt::format("\nmeasured with backend {}", run.backend);
   if (!run.conditions.empty()) text += ", " + run.conditions;
   text += "; the cluster above is the one in the job file\n";
-  if (run.tells_held) {
+  if (run.has_held_bytes) {
     return text +
            "under each rank: activations over time, computed from the times of its actions and the modelled bytes of "
            "each; of memory, only the peak activations were measured";
@@ -193,7 +193,7 @@ Views views_of_plan(const Json& json, const std::string& file, const ReadFile& r
   for (const Json& entry : ranked) {
     if (views.size() == kMostShown) break;
     const Json result = entry.is_object() ? entry.value("result", Json()) : Json();
-    if (!is_called(result, kResultName)) {
+    if (!has_schema(result, kResultName)) {
       throw ConfigError({fmt::format("ranked.{}", views.size()), "does not hold a result", file,
                          "expected output of `flopcast plan --format json`"});
     }
@@ -291,13 +291,14 @@ Json page_view(const std::string& name, const Forecast& forecast) {
 }
 
 Views views_of_result(const Json& json, const std::string& name, const std::string& file, const ReadFile& read_file) {
-  if (is_called(json, "flopcast.measurement/1")) return views_of_result(run_kept_in(json, file), name, file, read_file);
+  if (has_schema(json, "flopcast.measurement/1"))
+    return views_of_result(run_kept_in(json, file), name, file, read_file);
   check_results(json, file);
-  if (is_called(json, kResultName)) return {view_of(json, name, read_file)};
-  if (is_called(json, kRunName)) return views_of_run(json, file);
-  if (is_called(json, kTimelinesName)) return views_of_timelines(json, file);
-  if (is_called(json, kComparisonName)) return views_of_comparison(json, file, read_file);
-  if (is_called(json, "flopcast.plan/1")) return views_of_plan(json, file, read_file);
+  if (has_schema(json, kResultName)) return {view_of(json, name, read_file)};
+  if (has_schema(json, kRunName)) return views_of_run(json, file);
+  if (has_schema(json, kTimelinesName)) return views_of_timelines(json, file);
+  if (has_schema(json, kComparisonName)) return views_of_comparison(json, file, read_file);
+  if (has_schema(json, "flopcast.plan/1")) return views_of_plan(json, file, read_file);
   throw ConfigError({"", fmt::format("{} does not hold a result that a report can show", file), file,
                      "expected output of simulate, plan, compare, timeline or run with --format json"});
 }

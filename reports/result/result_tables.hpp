@@ -28,7 +28,8 @@ template <>
 struct EnumNames<ShownMfu> {
   static constexpr std::string_view kNames[] = {"both", "full", "causal"};
 };
-/// "28.5 s per step ± 12 %, 79 days, $1.22 M · fits, 76.7 of 80 GiB (tight)". Tight means at least 95 % of the capacity.
+/// "28.5 s per step ± 12 %, 79 days, $1.22 M · fits, 76.7 of 80 GiB (tight)". Tight means at least 95 % of the
+/// capacity.
 std::string answer_line(const Result& result);
 /// A forecast for humans, the answer first: the step, where its time goes, memory. With `verbose` it shows every
 /// pipeline rank and all assumptions, else the fullest rank and the most important assumptions.

@@ -75,7 +75,7 @@ Table losses_table(const RunResult& run, bool all) {
     if (part.seconds > 0.0) add(words, part.seconds);
   }
   std::vector<NamedSeconds> causes = run.lost_by_cause;
-  std::stable_sort(causes.begin(), causes.end(), falling_by(&NamedSeconds::seconds));
+  std::stable_sort(causes.begin(), causes.end(), descending_by(&NamedSeconds::seconds));
   constexpr std::size_t kShownCauses = 5;
   double others = 0.0;
   for (std::size_t place = 0; place < causes.size(); ++place) {

@@ -74,12 +74,12 @@ std::string legend_text(const Series& series) {
 
 ScatterFrame scatter_frame(const ScatterChart& chart, const FigureStyle& style) {
   constexpr double kLargestSide = 480.0;
-  constexpr double kBesides = 640.0;  // narrower figures have their legend below
+  constexpr double kSideLegendWidth = 640.0;  // narrower figures have their legend below
   constexpr double kAxisHeight = 40.0;
   double legend = 0.0;
   for (const Series& series : chart.series) legend = std::max(legend, text_width(legend_text(series), kLetterOf11));
   legend += kLegendGap + kLegendText + kImageMargin;
-  const bool beside = style.width >= kBesides;
+  const bool beside = style.width >= kSideLegendWidth;
   ScatterFrame frame;
   frame.top = style.titles ? 40.0 : 8.0;
   frame.side = std::clamp(style.width - kPlotLeft - (beside ? legend : kImageMargin), 120.0, kLargestSide);

@@ -38,7 +38,7 @@ class ProtobufMessage {
   }
   const std::string& bytes() const { return bytes_; }
   // The message prefixed with its length, as in a stream of messages.
-  std::string behind_its_length() const {
+  std::string length_prefixed() const {
     ProtobufMessage length;
     length.varint(bytes_.size());
     return length.bytes_ + bytes_;
@@ -133,7 +133,7 @@ class ChakraTrace {
   std::string text() {
     ProtobufMessage metadata;
     metadata.add_text(1, "0.0.4");
-    text_ = metadata.behind_its_length();
+    text_ = metadata.length_prefixed();
     for (const Action& action : step_.program.ranks[static_cast<std::size_t>(pipeline_rank_)]) add_action(action);
     add_flush();
     return std::move(text_);
@@ -269,12 +269,12 @@ class ChakraTrace {
     node.add_text(2, name);
     node.add_number(3, type);
     // Sends overlap with what follows: no later node depends on them.
-    if (waited_for_ > 0) node.add_numbers(5, {waited_for_});
+    if (last_dependency_ > 0) node.add_numbers(5, {last_dependency_});
     if (duration > 0) node.add_number(7, duration);
     node.add_text(10, attribute("is_cpu_op", kBoolValue, 0));
     for (const std::string& one : attributes) node.add_text(10, one);
-    text_ += node.behind_its_length();
-    if (type != kSend) waited_for_ = last_;
+    text_ += node.length_prefixed();
+    if (type != kSend) last_dependency_ = last_;
   }
 
   const PreparedStep& step_;
@@ -284,7 +284,7 @@ class ChakraTrace {
   int rank_;
   int pipeline_rank_;
   std::uint64_t last_ = 0;
-  std::uint64_t waited_for_ = 0;
+  std::uint64_t last_dependency_ = 0;
   std::string text_;
 };
 

@@ -123,10 +123,10 @@ std::array<double, kRunPhases> life_losses(const RunLife& life) {
 }  // namespace
 
 std::string draw_life(const RunLife& life, const std::string& title, const TerminalOptions& options) {
-  constexpr int kBeside = 18;  // columns for the label and the share
+  constexpr int kMargin = 18;  // columns for the label and the share
   constexpr int kFewest = 14;
   constexpr int kDays = 7;
-  const int room = std::max(kFewest, options.width - kBeside);
+  const int room = std::max(kFewest, options.width - kMargin);
   const LifeGrid grid = grid_of(life, room / kDays * kDays);
   std::string text =
       fmt::format("{}: {}, {} interruptions\n", title, time_in_days(grid.seconds), life.outcome.interruptions);

@@ -35,7 +35,7 @@ struct RowGeometry {
   double total_height() const { return height + static_cast<double>(lanes.size()) * (lane_height + 1.0); }
 };
 
-constexpr double kOwnRectangle = 1.2;  // narrower spans have no tooltip: they are too small to point at
+constexpr double kTooltipWidth = 1.2;  // narrower spans have no tooltip: they are too small to point at
 constexpr double kSmallest = 0.2;      // narrower spans are merged and drawn as the kind that takes most of this width
 
 struct Box {
@@ -188,10 +188,10 @@ std::vector<Box> place(const std::vector<Span>& spans, const RowGeometry& geomet
 /// Draws a bar where the weights of a rank change, a little taller than its row.
 void draw_updates(Canvas& canvas, const std::vector<Ticks>& updates, const RowGeometry& geometry) {
   std::string path;
-  double last = -kOwnRectangle;
+  double last = -kTooltipWidth;
   for (const Ticks time : updates) {
     const double x = geometry.x(time);
-    if (x - last < kOwnRectangle) continue;
+    if (x - last < kTooltipWidth) continue;
     last = x;
     path += fmt::format("M{} -1v{}h2v-{}z", coordinate(x - 1.0), coordinate(geometry.height + 2.0),
                         coordinate(geometry.height + 2.0));
@@ -213,7 +213,7 @@ LabelStyles label_styles(const std::vector<Timeline>& timelines, const RowGeomet
     for (const std::vector<Span>& spans : timeline.ranks) {
       const std::vector<Box> boxes = place(spans, geometry);
       for (std::size_t i = 0; i < spans.size(); ++i) {
-        if (boxes[i].width < kOwnRectangle || !is_action(spans[i].kind)) continue;
+        if (boxes[i].width < kTooltipWidth || !is_action(spans[i].kind)) continue;
         const std::string number = number_text(spans[i].action, timeline.slices_per_microbatch);
         const auto [entry, is_new] = seen.try_emplace({spans[i].kind, chunk_of(spans[i], timeline)},
                                                       Seen{boxes[i].width, boxes[i].height, number});
@@ -258,7 +258,7 @@ void draw_rank(Canvas& canvas, const Timeline& timeline, std::size_t rank, const
   Canvas labels;
   for (std::size_t i = 0; i < spans.size(); ++i) {
     const Style style{spans[i].kind, chunk_of(spans[i], timeline)};
-    if (boxes[i].width < kOwnRectangle) {
+    if (boxes[i].width < kTooltipWidth) {
       narrow.add(boxes[i], style);
       continue;
     }

@@ -204,7 +204,7 @@ Json run_json(const RunComparison& run) {
 
 SavedRun::Side read_side(const Json& run, const std::string& side, const std::string& file) {
   const auto result = run.find(side);
-  if (result == run.end() || !is_called(*result, kResultName)) {
+  if (result == run.end() || !has_schema(*result, kResultName)) {
     throw ConfigError(
         {side, "is not a flopcast.result/1", file, "expected the output of `flopcast run --format json`"});
   }
@@ -265,7 +265,7 @@ SavedRun read_run(const Json& json, const std::string& file) {
   run.backend = text_of("backend");
   run.conditions = text_of("conditions");
   run.slept = text_of("compute") == "sleep";
-  run.tells_held = json.contains("activation_bytes");
+  run.has_held_bytes = json.contains("activation_bytes");
   run.forecast = read_side(json, "forecast", file);
   run.measured = read_side(json, "measured", file);
   run.told = told_by(json);
@@ -292,7 +292,7 @@ const Json& run_kept_in(const Json& measurement, const std::string& file) {
          "show"});
   }
   const Json& comparison = measurement.at(kKeptAs);
-  if (!is_called(comparison, kRunName)) {
+  if (!has_schema(comparison, kRunName)) {
     throw ConfigError({kKeptAs, "is not a flopcast.run/1", file, "expected the output of `flopcast run -o`"});
   }
   return comparison;

@@ -111,7 +111,7 @@ struct SavedRun {
   std::string backend;  ///< empty: not in the file
   std::string conditions;
   bool slept = false;
-  bool tells_held = false;
+  bool has_held_bytes = false;
   Side forecast;
   Side measured;
   OrderedJsonValue told;  ///< its "warnings", "error", "repetitions" and "times"

@@ -83,7 +83,7 @@ std::vector<int> counts_of(JsonReader& reader, std::string_view key) {
   return *counts;
 }
 
-void refuse_crowds(const JsonReader& reader, std::string_view key, const std::vector<int>& factors) {
+void reject_excessive_size(const JsonReader& reader, std::string_view key, const std::vector<int>& factors) {
   double hosts = 1.0;
   for (const int factor : factors) hosts *= factor;
   if (hosts > kMostHosts)
@@ -100,8 +100,8 @@ Fabric leaf_spine_of(JsonReader& shape) {
   const TreeLevel hosts = {count_of(shape, "hosts_per_leaf"), 1, bandwidth_of(shape, "bandwidth")};
   const TreeLevel leaves = {count_of(shape, "leaves"), count_of(shape, "spines"),
                             bandwidth_of(shape, "uplink_bandwidth")};
-  refuse_crowds(shape, "leaves", {hosts.down, leaves.down});
-  refuse_crowds(shape, "spines", {leaves.down, leaves.up});
+  reject_excessive_size(shape, "leaves", {hosts.down, leaves.down});
+  reject_excessive_size(shape, "spines", {leaves.down, leaves.up});
   const std::size_t routing = shape.choice("routing", {"dst", "hash"}).value_or(0);
   const int seed = shape.whole("seed", 0).value_or(0);
   return tree_fabric({hosts, leaves}, routing == 0 ? TreeRouting::kDestination : TreeRouting::kHash,
@@ -112,7 +112,7 @@ Fabric three_level_of(JsonReader& shape) {
   const TreeLevel hosts = {count_of(shape, "hosts_per_leaf"), 1, bandwidth_of(shape, "bandwidth")};
   const TreeLevel leaves = {count_of(shape, "leaves_per_pod"), 1, bandwidth_of(shape, "leaf_uplink")};
   const TreeLevel pods = {count_of(shape, "pods"), 1, bandwidth_of(shape, "pod_uplink")};
-  refuse_crowds(shape, "pods", {hosts.down, leaves.down, pods.down});
+  reject_excessive_size(shape, "pods", {hosts.down, leaves.down, pods.down});
   return tree_fabric({hosts, leaves, pods}, TreeRouting::kDestination);
 }
 
@@ -121,10 +121,10 @@ Fabric fat_tree_of(JsonReader& shape) {
   const std::vector<int> up = counts_of(shape, "up");
   if (down.size() != up.size())
     shape.fail("up", fmt::format("{} numbers for {} levels", up.size(), down.size()), "one for each level of \"down\"");
-  refuse_crowds(shape, "down", down);
+  reject_excessive_size(shape, "down", down);
   std::vector<int> links = down;
   links.insert(links.end(), up.begin(), up.end());
-  refuse_crowds(shape, "up", links);
+  reject_excessive_size(shape, "up", links);
   const BytesPerSecond bandwidth = bandwidth_of(shape, "bandwidth");
   std::vector<TreeLevel> levels;
   for (std::size_t level = 0; level < down.size(); ++level) levels.push_back({down[level], up[level], bandwidth});
@@ -133,7 +133,7 @@ Fabric fat_tree_of(JsonReader& shape) {
 
 Fabric torus_of(JsonReader& shape) {
   const std::vector<int> sizes = counts_of(shape, "dims");
-  refuse_crowds(shape, "dims", sizes);
+  reject_excessive_size(shape, "dims", sizes);
   return torus_fabric(sizes, bandwidth_of(shape, "bandwidth"));
 }
 
@@ -143,10 +143,10 @@ Fabric dragonfly_of(JsonReader& shape) {
   dragonfly.chassis = count_of(shape, "chassis");
   dragonfly.routers = count_of(shape, "routers");
   dragonfly.nodes = count_of(shape, "nodes");
-  refuse_crowds(shape, "groups", {dragonfly.groups, dragonfly.groups});
-  refuse_crowds(shape, "routers", {dragonfly.groups, dragonfly.chassis, dragonfly.routers, dragonfly.routers});
-  refuse_crowds(shape, "chassis", {dragonfly.groups, dragonfly.routers, dragonfly.chassis, dragonfly.chassis});
-  refuse_crowds(shape, "nodes", {dragonfly.groups, dragonfly.chassis, dragonfly.routers, dragonfly.nodes});
+  reject_excessive_size(shape, "groups", {dragonfly.groups, dragonfly.groups});
+  reject_excessive_size(shape, "routers", {dragonfly.groups, dragonfly.chassis, dragonfly.routers, dragonfly.routers});
+  reject_excessive_size(shape, "chassis", {dragonfly.groups, dragonfly.routers, dragonfly.chassis, dragonfly.chassis});
+  reject_excessive_size(shape, "nodes", {dragonfly.groups, dragonfly.chassis, dragonfly.routers, dragonfly.nodes});
   if (dragonfly.groups > 1 && dragonfly.chassis * dragonfly.routers < dragonfly.groups) {
     shape.fail("groups",
                fmt::format("{} groups of {} routers", dragonfly.groups, dragonfly.chassis * dragonfly.routers),
@@ -166,7 +166,7 @@ Fabric rail_of(JsonReader& shape) {
   rail.gpus_per_node = count_of(shape, "gpus_per_node");
   rail.nodes_per_segment = count_of(shape, "nodes_per_segment", rail.nodes);
   rail.spines = count_of(shape, "spines", 1);
-  refuse_crowds(shape, "nodes", {rail.nodes, rail.gpus_per_node, rail.spines});
+  reject_excessive_size(shape, "nodes", {rail.nodes, rail.gpus_per_node, rail.spines});
   rail.pxn = shape.boolean("pxn").value_or(true);
   rail.nvlink_bandwidth = bandwidth_of(shape, "nvlink");
   rail.card_bandwidth = bandwidth_of(shape, "nic");
@@ -263,7 +263,7 @@ void read_links(JsonReader& root, const Origins& origins, FlowCase& result) {
   }
 }
 
-void refuse_circles(const FlowCase& result, const Origins& origins) {
+void reject_cycles(const FlowCase& result, const Origins& origins) {
   const std::vector<FlowId> order = in_order(result.program);
   if (order.size() == result.program.flows()) return;
   std::vector<bool> comes(result.program.flows(), false);
@@ -304,7 +304,7 @@ FlowCase read_flow_case(std::string_view text, const std::string& file) {
     read_flow(flow, flows.size(), fabric, result);
   }
   root.refuse_unknown_keys();
-  refuse_circles(result, origins);
+  reject_cycles(result, origins);
   return result;
 }
 

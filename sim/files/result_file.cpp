@@ -72,7 +72,7 @@ class PageChecker {
       for (std::size_t index = 0; index < json.size(); ++index) walk(json[index], fmt::format("{}[{}]", place, index));
     }
     if (!json.is_object()) return;
-    if (is_called(json, kResultName)) return check_result(json, place);
+    if (has_schema(json, kResultName)) return check_result(json, place);
     for (const auto& item : json.items()) {
       // Pages read no results from timelines, which make up most of a file.
       if (item.key() != "timelines") walk(item.value(), joined(place, item.key()));
@@ -156,7 +156,7 @@ Json terms_json(const ComparedLayout& a, const ComparedLayout& b) {
 
 NamedResult compared_layout_of(const Json& holder, const char* side, const std::string& file) {
   const Json* const layout = holder.is_object() && holder.contains(side) ? &holder.at(side) : nullptr;
-  if (layout == nullptr || !layout->contains("result") || !is_called(layout->at("result"), kResultName)) {
+  if (layout == nullptr || !layout->contains("result") || !has_schema(layout->at("result"), kResultName)) {
     throw ConfigError({side, "contains no result", file, "expected the output of `flopcast compare --format json`"});
   }
   const bool named = layout->contains("name") && layout->at("name").is_string();
@@ -188,7 +188,7 @@ void check_results(const Json& json, const std::string& file) {
   PageChecker(file).walk(json, "");
 }
 
-bool is_called(const Json& json, std::string_view schema) {
+bool has_schema(const Json& json, std::string_view schema) {
   return json.is_object() && json.value("schema", Json()) == schema;
 }
 

@@ -47,7 +47,7 @@ std::string write_simulation(const Forecast& forecast);
 std::string write_links(const NetworkFabric& fabric, const std::vector<LinkLoad>& loads);
 
 /// True if a file, or a part of one, declares that schema, such as "flopcast.result/1".
-bool is_called(const nlohmann::ordered_json& json, std::string_view schema);
+bool has_schema(const nlohmann::ordered_json& json, std::string_view schema);
 /// Parts of a file written by `simulate --format json` that comparisons read: the parts of the step's time, bubbles and
 /// other figures; nullopt if the text is not such a file. Throws ConfigError that names the missing field.
 std::optional<Result> read_result(const std::string& text, const std::string& file);

@@ -478,7 +478,7 @@ bool computes_on_gpus(std::string_view backend) {
   return backend == "nccl" || backend == "virtual-gpus";
 }
 
-void say_fp8_on_gpus(const Training& training, nlohmann::json& root) {
+void set_fp8_defaults_on_gpus(const Training& training, nlohmann::json& root) {
   if (training.precision != Precision::kFp8) return;
   nlohmann::json& said = root["training"];
   said.emplace("fp8_recipe", name_of(Fp8Recipe::kCurrent));

@@ -41,7 +41,7 @@ Timeline read_run_timeline(const nlohmann::json& json, const std::string& file, 
 /// critical path can be determined.
 struct SavedTimeline {
   Timeline timeline;
-  bool tells_transfers = true;
+  bool has_transfers = true;
   std::string field = {};  ///< its position in the file
 };
 SavedTimeline read_saved_timeline(const nlohmann::ordered_json& json, const std::string& file,
@@ -161,6 +161,6 @@ bool computes_on_gpus(std::string_view backend);
 
 /// Writes the fp8 behaviour of such ranks into a job in fp8 that does not specify it: scales of the current tensor
 /// (recipe current), 8 bits only in the products of linears. `training` is the parsed section.
-void say_fp8_on_gpus(const Training& training, nlohmann::json& root);
+void set_fp8_defaults_on_gpus(const Training& training, nlohmann::json& root);
 
 }  // namespace flopcast

@@ -63,7 +63,8 @@ struct Colours {
 };
 
 // Sums of hashes do not depend on the order of the summands.
-Colours next_colours(const FlowProgram& program, const std::vector<FlowId>& order, bool circles, const Colours& now) {
+Colours next_colours(const FlowProgram& program, const std::vector<FlowId>& order, bool has_cycles,
+                     const Colours& now) {
   Colours next = {std::vector<Colour>(now.flows.size()), now.links};
   std::vector<Colour> before;
   for (const FlowId flow : order) {
@@ -73,7 +74,7 @@ Colours next_colours(const FlowProgram& program, const std::vector<FlowId>& orde
     // them has. Sorting and removing duplicates makes their colours a set: a flow that waits for several flows of a
     // class waits for the class.
     before.clear();
-    const std::vector<Colour>& known = circles ? now.flows : next.flows;
+    const std::vector<Colour>& known = has_cycles ? now.flows : next.flows;
     for (const FlowId predecessor : program.predecessors_of(flow)) before.push_back(known[predecessor]);
     std::sort(before.begin(), before.end());
     before.erase(std::unique(before.begin(), before.end()), before.end());
@@ -176,8 +177,8 @@ FlowProgram quotient(const FlowProgram& program, const Classes& flows, const Cla
 
 std::optional<FlowClasses> refine(const FlowProgram& program) {
   std::vector<FlowId> order = in_order(program);
-  const bool circles = order.size() != program.flows();
-  if (circles) {
+  const bool has_cycles = order.size() != program.flows();
+  if (has_cycles) {
     order.resize(program.flows());
     std::iota(order.begin(), order.end(), FlowId{0});
   }
@@ -197,7 +198,7 @@ std::optional<FlowClasses> refine(const FlowProgram& program) {
     const std::size_t classes = flows + distinct(colours.links, program.links());
     if (classes == before) break;
     before = classes;
-    colours = next_colours(program, order, circles, colours);
+    colours = next_colours(program, order, has_cycles, colours);
   }
   const Classes flows(colours.flows);
   const Classes links(colours.links);

@@ -163,8 +163,8 @@ BubbleResult bubble_of(const StepProfile& profile) {
   return bubble;
 }
 
-CommunicationResult communication_of(const CommunicationResult& under_way, const Breakdown& exposed, double time_s) {
-  CommunicationResult sent = under_way;
+CommunicationResult communication_of(const CommunicationResult& on_links, const Breakdown& exposed, double time_s) {
+  CommunicationResult sent = on_links;
   double total_s = 0.0;
   double exposed_s = 0.0;
   for (const Axis axis : kResultAxes) {
@@ -248,7 +248,7 @@ std::string beyond_tensors(const Stack& stack) {
   return "memory excludes the CUDA context, communication buffers and fragmentation";
 }
 
-std::string words_of(const StepTimeInterval& interval) {
+std::string describe(const StepTimeInterval& interval) {
   return fmt::format("nine of ten measured steps are expected between {:.4g} and {:.4g} s: {}", interval.low_s,
                      interval.high_s, interval.evidence);
 }
@@ -282,7 +282,7 @@ std::vector<std::string> assumptions_of(const PreparedStep& step, const std::opt
         "twenty",
         ranks, experts->fullest_rank(ranks), experts->fullest_rank(ranks, kOneOfTwenty)));
   }
-  if (interval) assumptions.push_back(words_of(*interval));
+  if (interval) assumptions.push_back(describe(*interval));
   assumptions.emplace_back(shares_links(step) ? "no stragglers"
                                               : "one pipeline represents all replicas: no stragglers");
   if (shares_links(step)) {
@@ -323,7 +323,7 @@ std::vector<std::string> warnings_of(const Job& job, const MemoryResult& memory)
   return warnings;
 }
 
-void entitle(const PreparedStep& step, Timeline& timeline) {
+void set_title(const PreparedStep& step, Timeline& timeline) {
   timeline.title = fmt::format("{}, {}", step.job.model.name, step.job.layout.schedule);
   timeline.time_unit = "s";
   timeline.units_per_tick = kSecondsPerTick;
@@ -356,7 +356,7 @@ std::optional<StepTimeInterval> interval_of(const PreparedStep& step, const Resu
   if (!job.training.fitted) return shipped_interval_model().interval(facts_of(job, exposed), time_s);
   const RunFit& fit = *job.training.fitted;
   const StepTimeOf time_of = [&read_file](const Job& moved) { return step_time(moved, read_file); };
-  return interval_of_own_runs(job, fit, run_sensitivities(job, fit.constants, time_s, time_of), exposed, time_s);
+  return interval_from_user_runs(job, fit, run_sensitivities(job, fit.constants, time_s, time_of), exposed, time_s);
 }
 
 // True if the layout sends anything over links that a profile covers.
@@ -377,7 +377,7 @@ bool sends_over(const PreparedStep& step, const std::vector<GroupCurve>& curves)
   return false;
 }
 
-void refuse_idle_profile(const PreparedStep& step) {
+void reject_unused_profile(const PreparedStep& step) {
   const Job& job = step.job;
   if (job.profile_of_messages.empty() || sends_over(step, job.cluster.curves)) return;
   std::vector<std::string> curves;
@@ -396,7 +396,7 @@ void refuse_idle_profile(const PreparedStep& step) {
 }  // namespace
 
 double step_time(const Job& job, const ReadFile& read_file) {
-  return evaluate(prepare_as_it_repeats(job, read_file), Detail::kTime).time_s;
+  return evaluate(prepare_periodic(job, read_file), Detail::kTime).time_s;
 }
 
 namespace {
@@ -405,12 +405,12 @@ Forecast answer_of(PreparedStep prepared, Detail detail, const ReadFile& read_fi
   Forecast answer;
   answer.step = std::move(prepared);
   const PreparedStep& step = answer.step;
-  refuse_idle_profile(step);
+  reject_unused_profile(step);
   InsidePasses inside = inside_passes(step);
   Evaluation evaluation = evaluate(step, detail);
   StepHistory& history = *evaluation.history;
   answer.timeline = std::move(history.timeline);
-  entitle(step, answer.timeline);
+  set_title(step, answer.timeline);
   answer.memory = std::move(history.memory);
   if (history.network) take_network_step(std::move(*history.network), inside, answer);
 
@@ -440,7 +440,7 @@ Forecast forecast(const Job& job, const ReadFile& read_file) {
 }
 
 Forecast forecast_figures(const Job& job, const ReadFile& read_file) {
-  Forecast answer = answer_of(prepare_as_it_repeats(job, read_file), Detail::kProfile, read_file);
+  Forecast answer = answer_of(prepare_periodic(job, read_file), Detail::kProfile, read_file);
   answer.timeline = Timeline();
   answer.memory.clear();
   answer.messages.clear();

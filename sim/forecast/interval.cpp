@@ -170,7 +170,7 @@ double IntervalModel::factor(const ForecastFacts& facts, std::optional<int> sour
                              std::vector<std::string>* reasons) const {
   constexpr double kOfExperts = 2.0;
   constexpr double kOfDistance = 2.0;
-  constexpr double kWorthSaying = 0.05;
+  constexpr double kRelevantShare = 0.05;
   constexpr std::size_t kFewest = 2;
   double product = 1.0;
   const auto widen = [&](double by, const std::string& reason) {
@@ -178,7 +178,7 @@ double IntervalModel::factor(const ForecastFacts& facts, std::optional<int> sour
     if (reasons != nullptr) reasons->push_back(fmt::format("× {:.2g}: {}", by, reason));
   };
   if (facts.experts) widen(kOfExperts, "experts");
-  if (facts.exposed > kWorthSaying) {
+  if (facts.exposed > kRelevantShare) {
     widen(1.0 + facts.exposed, fmt::format("{:.0f} % of the step waits for the network", 1e2 * facts.exposed));
   }
   if (facts.slow_launches) widen(kOfDistance, "kernel launches are host-bound");
@@ -371,8 +371,8 @@ double student_95(double freedom) {
          (3 * z7 + 19 * z5 + 17 * z3 - 15 * z) / (384 * freedom * freedom * freedom);
 }
 
-StepTimeInterval interval_of_own_runs(const Job& job, const RunFit& fit, const std::vector<double>& sensitivities,
-                                      double exposed_share, double time_s) {
+StepTimeInterval interval_from_user_runs(const Job& job, const RunFit& fit, const std::vector<double>& sensitivities,
+                                         double exposed_share, double time_s) {
   const std::size_t count = fit.constants.size();
   FLOPCAST_CHECK(sensitivities.size() == count && fit.covariance.size() == count * count);
   const ForecastFacts facts = facts_of(job, exposed_share);

@@ -113,8 +113,8 @@ std::string stack_of_run(const Job& job);
 ///
 /// f: run_sensitivities; S: the constants' covariance; c: the distance of IntervalModel; τ: the deviation between
 /// sources, which counts if the runs used another stack, or none of them had this precision, or experts.
-StepTimeInterval interval_of_own_runs(const Job& job, const RunFit& fit, const std::vector<double>& sensitivities,
-                                      double exposed_share, double time_s);
+StepTimeInterval interval_from_user_runs(const Job& job, const RunFit& fit, const std::vector<double>& sensitivities,
+                                         double exposed_share, double time_s);
 
 /// The 95th percentile of Student's t, by the Cornish-Fisher expansion about the normal percentile (1937); within 0.3 %
 /// from three degrees of freedom on.

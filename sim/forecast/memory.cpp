@@ -87,7 +87,7 @@ class ActivationParts {
     if (costs.has_embedding) {
       add_operators(embedding_operators(job.model, job.layout, job.training), held, Recompute::kNone);
     }
-    for (const LayerState state : {LayerState::kTrained, LayerState::kPassing}) {
+    for (const LayerState state : {LayerState::kTrained, LayerState::kFrozenPassThrough}) {
       const auto add_blocks = [&](BlockKind kind, int count) {
         if (count == 0) return;
         add_operators(block_operators(job.model, job.layout, job.training, kind, state), held * count,
@@ -136,7 +136,7 @@ class ActivationParts {
 
 Bytes Workspace::total() const {
   return std::max(block, logits) + offload + gathered_weights + dequantised + placeholders + gathered_input +
-         layer_beside + residuals;
+         overlapped_layer + residuals;
 }
 
 Workspace workspace_of(const Job& job, const StepCosts& costs, const std::vector<int>& stages, int slices) {
@@ -156,7 +156,7 @@ Workspace workspace_of(const Job& job, const StepCosts& costs, const std::vector
     workspace.placeholders = std::max(workspace.placeholders, stage.placeholders);
     parameters += stage.parameters - stage.frozen.parameters;
     if (by_layers && stage.pair_saved > Seconds(0)) {
-      workspace.layer_beside = std::max(workspace.layer_beside, stage.activation / (slices * stage.layers));
+      workspace.overlapped_layer = std::max(workspace.overlapped_layer, stage.activation / (slices * stage.layers));
     }
   }
   workspace.gathered_input = gathered_input_of(job, slices);
@@ -167,10 +167,10 @@ Workspace workspace_of(const Job& job, const StepCosts& costs, const std::vector
   return workspace;
 }
 
-StandingMemory standing_memory(const Job& job, const StepCosts& costs, const std::vector<int>& stages, int slices,
-                               int versions) {
+StaticMemory standing_memory(const Job& job, const StepCosts& costs, const std::vector<int>& stages, int slices,
+                             int versions) {
   const HeldParameters parameters = parameters_of(costs, stages);
-  StandingMemory standing;
+  StaticMemory standing;
   standing.states = model_states(job.layout, job.training, parameters.all, parameters.experts, parameters.frozen,
                                  &parameters.matrices);
   standing.versions = standing.states.weights * static_cast<double>(versions - 1);
@@ -202,7 +202,7 @@ double peak_bytes(double base, const StepCosts& costs, const RankActivations& he
   return peak;
 }
 
-RankMemoryResult sum_of(const Job& job, const StepCosts& costs, const StandingMemory& standing,
+RankMemoryResult sum_of(const Job& job, const StepCosts& costs, const StaticMemory& standing,
                         const RankActivations& held, Bytes logits, int slices) {
   const double base = standing.total().value();
   RankMemoryResult memory;
@@ -232,7 +232,7 @@ int weight_versions(const PreparedStep& step, int rank) {
 
 RankSum rank_memory(const Job& job, const StepCosts& costs, const RankActivations& held, int slices, int rank,
                     int versions) {
-  StandingMemory standing = standing_memory(job, costs, held.stages, slices, versions);
+  StaticMemory standing = standing_memory(job, costs, held.stages, slices, versions);
   const Bytes logits = largest_logits(costs, held.stages);
   const Bytes capacity = memory_capacity(job, rank);
   RankSum sum{sum_of(job, costs, standing, held, logits, slices), standing.total(), Bytes(0)};
@@ -250,7 +250,7 @@ RankSum rank_memory(const Job& job, const StepCosts& costs, const RankActivation
 }
 
 double least_rank_bytes(const Job& job, const StepCosts& costs, const RankActivations& held, int slices, int rank) {
-  const StandingMemory standing = standing_memory(job, costs, held.stages, slices, 1);
+  const StaticMemory standing = standing_memory(job, costs, held.stages, slices, 1);
   const Stack& stack = job.training.stack;
   const double logits = largest_logits(costs, held.stages).value() / slices;
   const double base = standing.total().value();
@@ -316,7 +316,7 @@ std::vector<MemoryPart> workspace_parts(const PreparedStep& step, int rank) {
                                    {group, "a weight in the training format", workspace.dequantised},
                                    {group, "placeholders of weight gradients", workspace.placeholders},
                                    {group, "gathered input of a linear", workspace.gathered_input},
-                                   {group, "a layer of the overlapped pass", workspace.layer_beside},
+                                   {group, "a layer of the overlapped pass", workspace.overlapped_layer},
                                    {group, "gradients withheld by compression", workspace.residuals}};
   std::erase_if(parts, [](const MemoryPart& part) { return part.each <= Bytes(0); });
   return parts;
@@ -355,7 +355,7 @@ std::vector<MemoryPart> fullest_rank_parts(const PreparedStep& step, const Memor
   const int rank = fullest_rank(memory);
   const std::size_t index = static_cast<std::size_t>(rank);
   std::vector<MemoryPart> parts = memory_parts(step, rank, memory.per_pipeline_rank[index], over_time[index]);
-  std::stable_sort(parts.begin(), parts.end(), falling_by(&MemoryPart::total));
+  std::stable_sort(parts.begin(), parts.end(), descending_by(&MemoryPart::total));
   return parts;
 }
 
@@ -418,7 +418,7 @@ Job job_as_run(Job job, bool fused_attention) {
   job.training.flash_attention = fused_attention;
   if (job.training.finetune) job.training.finetune->base = BaseFormat::kBf16;  // same format as all weights
   Stack& stack = job.training.stack;
-  stack.of_own_run = true;
+  stack.for_realrun = true;
   stack.vocab_divisor = 1;
   stack.gradient_bytes = 4.0;
   stack.reduce_bytes = 0.0;
@@ -427,7 +427,7 @@ Job job_as_run(Job job, bool fused_attention) {
   return job;
 }
 
-std::vector<HeldBytes> held_as_run(const PreparedStep& step) {
+std::vector<HeldBytes> held_in_run(const PreparedStep& step) {
   const Job& job = step.job;
   const double block =
       kept_for_weight_gradient(block_operators(job.model, job.layout, job.training, BlockKind::kDense), job);
@@ -461,7 +461,7 @@ std::vector<HeldBytes> held_as_priced(const PreparedStep& step) {
 MemoryResult memory_as_run(const Forecast& job) {
   MemoryResult memory = job.result.memory;
   memory.peak_gib = 0.0;
-  const std::vector<HeldBytes> held = held_as_run(job.step);
+  const std::vector<HeldBytes> held = held_in_run(job.step);
   for (std::size_t rank = 0; rank < memory.per_pipeline_rank.size(); ++rank) {
     RankMemoryResult& result = memory.per_pipeline_rank[rank];
     const double activations = gibibytes(Bytes(peak_of(job.step.program.ranks[rank], held)));

@@ -26,7 +26,7 @@ struct Workspace {
   Bytes dequantised;       ///< the largest quantised weight, widened for its multiplication
   Bytes placeholders;      ///< gradients of linears that are allocated but never read
   Bytes gathered_input;    ///< the whole input of a linear whose tokens are split by sequence parallelism
-  Bytes layer_beside;      ///< a layer's activations of the other half, if pairs run layer by layer
+  Bytes overlapped_layer;  ///< a layer's activations of the other half, if pairs run layer by layer
   Bytes residuals;         ///< gradients that compression did not send, added to those of the next step
 
   Bytes total() const;
@@ -36,15 +36,15 @@ struct Workspace {
 Workspace workspace_of(const Job& job, const StepCosts& costs, const std::vector<int>& stages, int slices);
 
 /// Memory of a pipeline rank other than activations.
-struct StandingMemory {
+struct StaticMemory {
   ModelStates states;
   Bytes versions;
   Bytes workspace;
   Bytes total() const { return states.total() + versions + workspace; }
 };
 /// `stages` are those of one rank, which keeps `versions` versions of their weights.
-StandingMemory standing_memory(const Job& job, const StepCosts& costs, const std::vector<int>& stages, int slices,
-                               int versions);
+StaticMemory standing_memory(const Job& job, const StepCosts& costs, const std::vector<int>& stages, int slices,
+                             int versions);
 
 /// Memory that a pipeline rank needs at its fullest moment. A rank's memory is summed nowhere else.
 struct RankSum {
@@ -116,7 +116,7 @@ std::vector<MemoryPart> fullest_rank_parts(const PreparedStep& step, const Memor
 Job job_as_run(Job job, bool fused_attention);
 
 /// Bytes that each action of a stage keeps, indexed by stage. Requires the step of job_as_run(); see memory_as_run().
-std::vector<HeldBytes> held_as_run(const PreparedStep& step);
+std::vector<HeldBytes> held_in_run(const PreparedStep& step);
 /// Same, on the job's own cluster: everything is kept until the weight gradient.
 std::vector<HeldBytes> held_as_priced(const PreparedStep& step);
 

@@ -126,12 +126,12 @@ class Overlap {
   std::vector<Ticks> until_;
 };
 
-LinkLoad load_of(const ByAxis<double>& carried, Ticks waiting) {
+LinkLoad load_of(const ByAxis<double>& measured_correction, Ticks waiting) {
   LinkLoad load;
   double all = 0.0;
-  for (const Axis axis : kAxes) all += carried[axis];
+  for (const Axis axis : kAxes) all += measured_correction[axis];
   if (all <= 0.0) return load;
-  for (const Axis axis : kAxes) load.share[axis] = carried[axis] / all;
+  for (const Axis axis : kAxes) load.share[axis] = measured_correction[axis] / all;
   // Messages at their mean rates may seem to overfill a link, because their rates change.
   load.utilisation = std::min(1.0, all / static_cast<double>(waiting));
   return load;
@@ -188,7 +188,7 @@ class LinkLoads {
 void split_contention(const std::vector<Piece>& chain, const Wiring& wiring, const FlowGraph& graph,
                       const FlowGraphTimes& times, double added_s, NetworkResult& result) {
   ByAxis<double> slower;
-  ByAxis<double> under_way;
+  ByAxis<double> on_links;
   double sum = 0.0;
   double sum_under_way = 0.0;
   for (const Piece piece : chain) {
@@ -197,12 +197,12 @@ void split_contention(const std::vector<Piece>& chain, const Wiring& wiring, con
     const auto span = static_cast<double>(times.end[piece] - times.start[piece]);
     const double more = span - static_cast<double>(graph.alone(piece));
     slower[wiring.axis_of(flow)] += more;
-    under_way[wiring.axis_of(flow)] += span;
+    on_links[wiring.axis_of(flow)] += span;
     sum += more;
     sum_under_way += span;
   }
   // If no message of the chain is slower, they queue behind others of their boundary.
-  const ByAxis<double>& parts = sum > 0.0 ? slower : under_way;
+  const ByAxis<double>& parts = sum > 0.0 ? slower : on_links;
   const double all = sum > 0.0 ? sum : sum_under_way;
   if (all <= 0.0) return;
   for (const Axis axis : kAxes) result.contention_s[axis] = added_s * parts[axis] / all;
@@ -349,7 +349,7 @@ NetworkStep simulate_on_network(const PreparedStep& step) {
     if (load.utilisation <= 0.0 || !(loads.is_awaited(index) || awaited.empty())) continue;
     answer.links.push_back({fabric.links()[links.first].name, links.links, load.utilisation, load.share});
   }
-  std::stable_sort(answer.links.begin(), answer.links.end(), falling_by(&HotLink::utilisation));
+  std::stable_sort(answer.links.begin(), answer.links.end(), descending_by(&HotLink::utilisation));
   result.hot_links.assign(answer.links.begin(), answer.links.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                                            kMostHotLinks, answer.links.size())));
   answer.messages = MessageRows(wiring, fabric, answer.loads).rows(step, network, times, slowest);

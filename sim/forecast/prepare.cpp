@@ -55,7 +55,7 @@ bool pair_passes(const Job& job, const ScheduleInfo* schedule, Program& program)
       if (new_pair) {
         std::swap(first, second);
         first.overlaps_next = true;
-        program.frees_in_pairs = true;
+        program.backward_frees_first = true;
       }
       paired = paired || first.overlaps_next;
       if (first.overlaps_next) ++index;
@@ -358,7 +358,7 @@ PreparedStep prepare(Job job, const ReadFile& read_file) {
   return prepare_program(std::move(job), read_file, false);
 }
 
-PreparedStep prepare_as_it_repeats(Job job, const ReadFile& read_file) {
+PreparedStep prepare_periodic(Job job, const ReadFile& read_file) {
   return prepare_program(std::move(job), read_file, true);
 }
 

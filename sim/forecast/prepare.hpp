@@ -22,7 +22,7 @@ using ReadFile = std::function<std::string(const std::string& path)>;
 
 /// A job with its schedule chosen, checked and priced: everything except the simulation.
 struct PreparedStep {
-  /// How a step shortened by prepare_as_it_repeats continues.
+  /// How a step shortened by prepare_periodic continues.
   struct Repetition {
     OrderPeriod order;  ///< of `program`
     int left_out = 0;   ///< microbatches that the job has beyond those of `program`
@@ -46,7 +46,7 @@ PreparedStep prepare(Job job, const ReadFile& read_file);
 
 /// Same, for callers that need only time and memory: if the order of a schedule repeats, the program has few
 /// microbatches and `repetition` describes how it continues. Prices are those of the whole step.
-PreparedStep prepare_as_it_repeats(Job job, const ReadFile& read_file);
+PreparedStep prepare_periodic(Job job, const ReadFile& read_file);
 
 /// The program of a step of a generated schedule with the given number of microbatches.
 Program program_with(const PreparedStep& step, int microbatches);

@@ -69,7 +69,7 @@ void add_overlapped_reductions(const PreparedStep& step, StepTimes& times) {
     // latency slows nothing.
     const auto hidden = static_cast<double>(std::min(merged.duration, merged.ready_before_end));
     const double slowdown =
-        overlap_slowdown(step.job.cluster.device) * (costs.bucket_traffic.under_way / costs.bucket_traffic.time);
+        overlap_slowdown(step.job.cluster.device) * (costs.bucket_traffic.on_links / costs.bucket_traffic.time);
     times.flush[rank].gradient_reduction += static_cast<Ticks>(hidden * slowdown);
   }
 }
@@ -133,7 +133,7 @@ struct Split {
   bool fits = false;
 };
 
-void try_split(PreparedStep step, Split& split) {
+void evaluate_split(PreparedStep step, Split& split) {
   step.job.layout.stage_layers = split.stage_layers;
   price(step);
   const Evaluation evaluation = evaluate(step, Detail::kTime);
@@ -163,7 +163,7 @@ std::vector<int> balanced_by_simulation(const PreparedStep& step) {
   const bool one_chain = step.stages.stages() == stages;
   if (one_chain && stages > job.layout.pp) add(balanced_split(stage_by_stage(costs), even));
   if (splits.size() == 1) return even;
-  for (Split& split : splits) try_split(step, split);
+  for (Split& split : splits) evaluate_split(step, split);
   const auto better = [](const Split& a, const Split& b) { return a.fits != b.fits ? a.fits : a.time_s < b.time_s; };
   return std::min_element(splits.begin(), splits.end(), better)->stage_layers;
 }

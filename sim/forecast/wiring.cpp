@@ -114,19 +114,19 @@ class WiringBuilder {
     if (weight_[link] == 0.0) touched_.push_back(link);
     weight_[link] += weight;
   }
-  void add_way(int from, int from_card, int to, int to_card, double rate) {
+  void add_route(int from, int from_card, int to, int to_card, double rate) {
     for (int pair = 0; pair < pairs_; ++pair) {
-      way_.clear();
-      fabric_.append_route(from, from_card, to, to_card, salt_ + static_cast<std::uint64_t>(pair), way_);
-      for (const std::uint32_t link : way_) add_weight(link, rate / pairs_);
+      route_.clear();
+      fabric_.append_route(from, from_card, to, to_card, salt_ + static_cast<std::uint64_t>(pair), route_);
+      for (const std::uint32_t link : route_) add_weight(link, rate / pairs_);
     }
   }
   // From each of a node's cards to its counterpart on another node, in equal parts.
   void add_edge(const NodeCards& from, const NodeCards& to, double rate) {
     const std::size_t lanes = std::max(from.cards.size(), to.cards.size());
     for (std::size_t lane = 0; lane < lanes; ++lane) {
-      add_way(from.node, from.cards[lane % from.cards.size()], to.node, to.cards[lane % to.cards.size()],
-              rate / static_cast<double>(lanes));
+      add_route(from.node, from.cards[lane % from.cards.size()], to.node, to.cards[lane % to.cards.size()],
+                rate / static_cast<double>(lanes));
     }
   }
 
@@ -165,17 +165,17 @@ class WiringBuilder {
     if (nodes.size() < 2) return;
     const std::size_t lanes = nodes.front().cards.size();
     for (std::size_t lane = 0; lane < lanes; ++lane) {
-      way_.clear();
+      route_.clear();
       const NodeCards& root = nodes.front();
       for (std::size_t index = 1; index < nodes.size(); ++index) {
         const NodeCards& node = nodes[index];
         const int card = node.cards[lane % node.cards.size()];
-        fabric_.append_route(node.node, card, root.node, root.cards[lane], salt_, way_);
-        fabric_.append_route(root.node, root.cards[lane], node.node, card, salt_, way_);
+        fabric_.append_route(node.node, card, root.node, root.cards[lane], salt_, route_);
+        fabric_.append_route(root.node, root.cards[lane], node.node, card, salt_, route_);
       }
-      std::sort(way_.begin(), way_.end());
-      way_.erase(std::unique(way_.begin(), way_.end()), way_.end());
-      for (const std::uint32_t link : way_) add_weight(link, rate / static_cast<double>(lanes));
+      std::sort(route_.begin(), route_.end());
+      route_.erase(std::unique(route_.begin(), route_.end()), route_.end());
+      for (const std::uint32_t link : route_) add_weight(link, rate / static_cast<double>(lanes));
     }
   }
 
@@ -194,7 +194,7 @@ class WiringBuilder {
         }
         const double each = all / static_cast<double>(from.cards.size() * to.cards.size());
         for (const int card : from.cards) {
-          for (const int other : to.cards) add_way(from.node, card, to.node, other, each);
+          for (const int other : to.cards) add_route(from.node, card, to.node, other, each);
         }
       }
     }
@@ -241,7 +241,7 @@ class WiringBuilder {
             const int from_node = cluster_.node_of(from);
             const int to_node = cluster_.node_of(to);
             if (from_node == to_node) return;
-            add_way(from_node, card_of(from, from_node), to_node, card_of(to, to_node), rate);
+            add_route(from_node, card_of(from, from_node), to_node, card_of(to, to_node), rate);
           });
           const std::size_t at = 2 * boundary + (forward ? 0 : 1);
           finish({Axis::kPipeline, at}, at, {replica});
@@ -355,13 +355,13 @@ class WiringBuilder {
         const double ring = ring_steps(CollectiveKind::kAllReduce, group.ranks) / static_cast<double>(group.ranks);
         const bool whole = layout_.gradient_shards() == 1 && layout_.zero == 0;
         const Bytes buffer = sent.sent_per_rank / (ring * std::max(1.0, sent.messages));
-        const CollectiveWay way =
-            whole ? communication.way(CollectiveKind::kAllReduce, buffer, group) : CollectiveWay::kRing;
+        const CollectivePath way =
+            whole ? communication.way(CollectiveKind::kAllReduce, buffer, group) : CollectivePath::kRing;
         for (int tensor = 0; tensor < layout_.tp; ++tensor) {
           const std::vector<int> ranks = ranks_of_replicas(tensor, static_cast<int>(rank));
-          if (way == CollectiveWay::kRing) add_ring(ranks, rate);
-          if (way == CollectiveWay::kTree) add_trees(ranks, rate / ring);
-          if (way == CollectiveWay::kSwitches) add_switches(ranks, rate / ring);
+          if (way == CollectivePath::kRing) add_ring(ranks, rate);
+          if (way == CollectivePath::kTree) add_trees(ranks, rate / ring);
+          if (way == CollectivePath::kSwitches) add_switches(ranks, rate / ring);
         }
       }
       finish({Axis::kData, kFlush}, rank, all_replicas());
@@ -393,9 +393,9 @@ class WiringBuilder {
     std::vector<double> capacity(weight_.size());
     for (std::uint32_t link = 0; link < capacity.size(); ++link) {
       const double whole = fabric_.links()[link].bandwidth.value();
-      double carried = whole / kTicksInSecond;
-      if (fabric_.is_card(link)) carried = std::max(carried, most[link]);
-      capacity[link] = carried * (fabric_.capacity(link) / whole) * (1.0 + kCapacitySlack);
+      double measured_correction = whole / kTicksInSecond;
+      if (fabric_.is_card(link)) measured_correction = std::max(measured_correction, most[link]);
+      capacity[link] = measured_correction * (fabric_.capacity(link) / whole) * (1.0 + kCapacitySlack);
     }
     return capacity;
   }
@@ -498,7 +498,7 @@ class WiringBuilder {
   Wiring& wiring_;
   std::vector<double> weight_;  // indexed by link, for the current channel
   std::vector<std::uint32_t> touched_;
-  std::vector<std::uint32_t> way_;
+  std::vector<std::uint32_t> route_;
   std::vector<NodeCards> group_;
   int pairs_ = 1;
   std::uint64_t salt_ = 0;

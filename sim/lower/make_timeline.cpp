@@ -30,7 +30,7 @@ class TimelineBuilder {
     timeline_.title = program.schedule;
     timeline_.ranks.resize(program.ranks.size());
     timeline_.slices_per_microbatch = program.slices_per_microbatch;
-    timeline_.frees_in_pairs = program.frees_in_pairs;
+    timeline_.backward_frees_first = program.backward_frees_first;
     timeline_.model_copies = std::max(1, static_cast<int>(program.chains.size()));
   }
 

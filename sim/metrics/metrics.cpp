@@ -22,13 +22,13 @@ struct Change {
   std::uint16_t stage;
 };
 
-std::vector<Change> changes_of(const std::vector<Span>& spans, bool frees_in_pairs,
+std::vector<Change> changes_of(const std::vector<Span>& spans, bool backward_frees_first,
                                const std::vector<HeldBytes>& held) {
   std::vector<Change> changes;
   const Span* ahead = nullptr;  // the forward half of a pair whose backward half is freed first
   for (const Span& span : spans) {
     if (!is_action(span.kind)) continue;
-    if (frees_in_pairs && span.kind == SpanKind::kForward && span.action.overlaps_next) {
+    if (backward_frees_first && span.kind == SpanKind::kForward && span.action.overlaps_next) {
       ahead = &span;
       continue;
     }
@@ -111,7 +111,7 @@ class RankAccount {
   RankAccount(const std::vector<Span>& spans, const AwaitedTransfers& transfers, Ticks makespan)
       : spans_(spans), transfers_(transfers), makespan_(makespan) {}
 
-  RankMetrics settle() {
+  RankMetrics attribute() {
     find_phases();
     Ticks now = 0;
     std::vector<Interval> arrivals;
@@ -125,7 +125,7 @@ class RankAccount {
           if (awaited != nullptr) arrivals.push_back(Interval{awaited->start, awaited->end});
           if (!spans_[half].action.overlaps_next) break;
         }
-        settle_gap(Interval{now, span.start}, arrivals);
+        attribute_gap(Interval{now, span.start}, arrivals);
       }
       if (span.end > now) {
         (computes(span.kind) ? metrics_.busy : metrics_.exposed_pipeline) += span.end - std::max(now, span.start);
@@ -133,7 +133,7 @@ class RankAccount {
       }
     }
     arrivals.clear();
-    if (now < makespan_) settle_gap(Interval{now, makespan_}, arrivals);
+    if (now < makespan_) attribute_gap(Interval{now, makespan_}, arrivals);
     return metrics_;
   }
 
@@ -172,25 +172,25 @@ class RankAccount {
   }
 
   // In a gap of the compute stream, time that other streams use is exposed data-parallel communication.
-  void settle_gap(Interval gap, std::vector<Interval>& arrivals) {
+  void attribute_gap(Interval gap, std::vector<Interval>& arrivals) {
     std::sort(arrivals.begin(), arrivals.end(), [](const Interval& a, const Interval& b) { return a.start < b.start; });
     while (next_collective_ < collectives_.size() && collectives_[next_collective_].start < gap.end) {
       const Interval& collective = collectives_[next_collective_];
       const Ticks start = std::max(gap.start, collective.start);
       const Ticks end = std::min(gap.end, collective.end);
       if (start < end) {
-        settle_idle(Interval{gap.start, start}, arrivals);
+        attribute_idle(Interval{gap.start, start}, arrivals);
         metrics_.exposed_data_parallel += end - start;
         gap.start = end;
       }
       if (collective.end > gap.end) break;
       ++next_collective_;
     }
-    settle_idle(gap, arrivals);
+    attribute_idle(gap, arrivals);
   }
 
   // In a time when the rank does nothing, the part that an awaited transfer covers is exposed pipeline communication.
-  void settle_idle(Interval gap, const std::vector<Interval>& arrivals) {
+  void attribute_idle(Interval gap, const std::vector<Interval>& arrivals) {
     for (const Interval& arrival : arrivals) {
       const Ticks start = std::max(gap.start, arrival.start);
       const Ticks end = std::min(gap.end, arrival.end);
@@ -258,7 +258,7 @@ TimelineMetrics measure(const Timeline& timeline) {
   std::vector<Ticks> steady_bubble;
   for (const std::vector<Span>& spans : timeline.ranks) {
     RankAccount account(spans, transfers, metrics.makespan);
-    metrics.ranks.push_back(account.settle());
+    metrics.ranks.push_back(account.attribute());
     steady_bubble.push_back(account.steady_bubble());
   }
   split_steady_bubble(metrics, steady_bubble);
@@ -336,7 +336,7 @@ RankMemory memory_over_time(const Timeline& timeline, int rank, double base_byte
   std::vector<std::int64_t> split(held_bytes.size());
   std::vector<std::uint16_t> stages;
   const std::vector<Change> changes =
-      changes_of(timeline.ranks.at(static_cast<std::size_t>(rank)), timeline.frees_in_pairs, held_bytes);
+      changes_of(timeline.ranks.at(static_cast<std::size_t>(rank)), timeline.backward_frees_first, held_bytes);
   for (const Change& change : changes) stages.push_back(change.stage);
   std::sort(stages.begin(), stages.end());
   stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
@@ -366,7 +366,8 @@ RankMemory memory_over_time(const Timeline& timeline, int rank, double base_byte
 
 namespace {
 
-std::string why_none(const ScheduleInfo& info, const ScheduleRequest& request, const UniformTimes& uniform) {
+std::string explain_missing_closed_form(const ScheduleInfo& info, const ScheduleRequest& request,
+                                        const UniformTimes& uniform) {
   if (uniform.latency > 0) {
     UniformTimes without = uniform;
     without.latency = 0;
@@ -477,7 +478,7 @@ ClosedFormAnswer closed_form_of(const ScheduleInfo& info, const ScheduleRequest&
     return {std::nullopt, "the input and weight gradients do not add up to the backward pass"};
   }
   const std::optional<Ticks> makespan = info.closed_form_makespan(request, *uniform);
-  if (!makespan) return {std::nullopt, why_none(info, request, *uniform)};
+  if (!makespan) return {std::nullopt, explain_missing_closed_form(info, request, *uniform)};
   if (*makespan == simulated) return {makespan, ""};
   const double share = static_cast<double>(simulated - *makespan) / static_cast<double>(*makespan);
   return {makespan, fmt::format("the simulated value differs by {:+.2g} %", 100.0 * share)};

@@ -112,9 +112,9 @@ void Builder::link_flush(std::size_t node, std::size_t compute, std::size_t flus
   if (compute == kNoNode && flush == kNoNode) link(SpanGraph::kSource, node, 0);
   if (flush != kNoNode) link(flush, node, 0);
   if (compute == kNoNode) return;
-  const Ticks under_way = std::max(Ticks{0}, graph_.nodes[compute].span->end - start);
+  const Ticks on_links = std::max(Ticks{0}, graph_.nodes[compute].span->end - start);
   const bool queued = flush != kNoNode && graph_.nodes[flush].span->end == start;
-  if (under_way == 0 || !queued) link(compute, node, -under_way);
+  if (on_links == 0 || !queued) link(compute, node, -on_links);
 }
 
 void Builder::link_rank(std::size_t rank) {

@@ -83,7 +83,7 @@ class Needs {
 
   template <class Stage>
   std::uint32_t rank_of(Stage stage, std::uint32_t microbatch) const {
-    return stages_[stage][kItself].rank_of(microbatch);
+    return stages_[stage][kSelf].rank_of(microbatch);
   }
   std::uint32_t rank_of(const Action& action) const { return rank_of(action.stage, action.microbatch); }
   RankIndex sender(const StageTransfer& transfer) const { return rank_of_end(transfer.from_stage, transfer); }
@@ -103,12 +103,12 @@ class Needs {
   }
 
  private:
-  enum Side : std::uint8_t { kPrevious, kNext, kNobody, kItself };
+  enum Side : std::uint8_t { kPrevious, kNext, kNone, kSelf };
   static constexpr Side input_side(ActionKind kind) {
-    return kind == ActionKind::kForward ? kPrevious : kind == ActionKind::kWeightGradient ? kNobody : kNext;
+    return kind == ActionKind::kForward ? kPrevious : kind == ActionKind::kWeightGradient ? kNone : kNext;
   }
   static constexpr Side result_side(ActionKind kind) {
-    return kind == ActionKind::kForward ? kNext : kind == ActionKind::kWeightGradient ? kNobody : kPrevious;
+    return kind == ActionKind::kForward ? kNext : kind == ActionKind::kWeightGradient ? kNone : kPrevious;
   }
   RankIndex rank_of_end(int stage, const StageTransfer& transfer) const {
     return RankIndex(rank_of(stage, transfer.microbatch));

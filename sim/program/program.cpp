@@ -160,7 +160,7 @@ std::vector<int> peak_in_flight(const Program& program) {
       const int change = change_of(actions[index].kind);
       const bool pair = actions[index].overlaps_next && index + 1 < actions.size();
       const int partner_change = pair ? change_of(actions[++index].kind) : 0;
-      const bool frees_first = pair && program.frees_in_pairs;
+      const bool frees_first = pair && program.backward_frees_first;
       const int most = frees_first ? change + partner_change : std::max(change, 0) + std::max(partner_change, 0);
       peak = std::max(peak, held + most);
       held += change + partner_change;
@@ -194,8 +194,8 @@ bool frees(ActionKind kind) {
 
 }  // namespace
 
-std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, const std::vector<int>& stages,
-                                        bool frees_in_pairs) {
+std::vector<HeldCounts> peak_states(const std::vector<Action>& actions, const std::vector<int>& stages,
+                                    bool backward_frees_first) {
   std::vector<HeldCounts> moments;
   HeldCounts held(stages.size(), 0);
   const auto count_of = [&](const Action& action) -> int& {
@@ -213,7 +213,7 @@ std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, cons
         grew = true;
       }
     };
-    if (!pair || !frees_in_pairs) allocate();
+    if (!pair || !backward_frees_first) allocate();
     for (std::size_t part = index; part <= last; ++part) {
       if (!frees(actions[part].kind)) continue;
       // The amount held peaks just before something is freed.
@@ -221,7 +221,7 @@ std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, cons
       grew = false;
       --count_of(actions[part]);
     }
-    if (pair && frees_in_pairs) allocate();
+    if (pair && backward_frees_first) allocate();
     index = last;
   }
   if (grew) keep_if_fuller(held, moments);
@@ -240,7 +240,7 @@ std::vector<RankActivations> held_activations(const Program& program) {
     held[static_cast<std::size_t>(program.rank_of_stage[static_cast<std::size_t>(stage)])].stages.push_back(stage);
   }
   for (std::size_t rank = 0; rank < held.size(); ++rank) {
-    held[rank].moments = fullest_moments(program.ranks[rank], held[rank].stages, program.frees_in_pairs);
+    held[rank].moments = peak_states(program.ranks[rank], held[rank].stages, program.backward_frees_first);
   }
   return held;
 }
@@ -276,7 +276,7 @@ Program empty_zigzag(std::string_view schedule, const ScheduleRequest& request) 
   return program;
 }
 
-Program empty_two_chains(std::string_view schedule, const ScheduleRequest& request) {
+Program empty_bidirectional(std::string_view schedule, const ScheduleRequest& request) {
   ScheduleRequest two = request;
   two.chunks = 2;
   Program program = empty_zigzag(schedule, two);
@@ -289,7 +289,7 @@ Program empty_two_chains(std::string_view schedule, const ScheduleRequest& reque
 Needs::Needs(const std::vector<Chain>& chains, const ByStage<int>& rank_of_stage, const ByStage<int>& replicas_of_stage)
     : stages_(rank_of_stage.size()) {
   for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
-    Neighbour& itself = stages_[stage][kItself];
+    Neighbour& itself = stages_[stage][kSelf];
     itself.stage = static_cast<std::uint16_t>(stage);
     itself.exists = true;
     itself.rank = static_cast<std::uint32_t>(rank_of_stage[stage]);
@@ -301,8 +301,8 @@ Needs::Needs(const std::vector<Chain>& chains, const ByStage<int>& rank_of_stage
     for (int stage = chain.first_stage; stage < chain.last_stage; ++stage) {
       Neighbour& upper = stages_[stage][kNext];
       Neighbour& lower = stages_[stage + 1][kPrevious];
-      upper = stages_[stage + 1][kItself];
-      lower = stages_[stage][kItself];
+      upper = stages_[stage + 1][kSelf];
+      lower = stages_[stage][kSelf];
       upper.crosses = lower.crosses = upper.rank != lower.rank;
     }
   }

@@ -169,7 +169,7 @@ struct Program {
   ByStage<int> replicas_of_stage;
   /// The halves of an overlapped pair advance layer by layer, and the forward half reuses the memory that the backward
   /// half frees: its activation counts only after the other is freed. If false, it counts before.
-  bool frees_in_pairs = false;
+  bool backward_frees_first = false;
   std::vector<Chain> chains;  ///< in order of stages; together they cover every stage exactly once
   bool asynchronous = false;  ///< never flushes: weights are updated while the pipeline stays full
   /// For an asynchronous schedule of the catalogue: microbatches whose gradients make up one update, and the policy
@@ -210,7 +210,7 @@ std::vector<int> ranks_of_chain(const Program& program, const Chain& chain);
 
 /// Peak number of activations (one per stage and microbatch) that each rank holds at once: +1 at F, -1 at B or W,
 /// because the weight gradient still needs the activation. In an overlapped pair the forward counts before the
-/// backward, unless the program frees_in_pairs.
+/// backward, unless the program backward_frees_first.
 std::vector<int> peak_in_flight(const Program& program);
 
 /// Activations that a rank holds at one moment, in the order of its list of stages.
@@ -227,9 +227,9 @@ struct RankActivations {
 };
 
 /// The moments at which a rank that executes `actions` holds the most, with counts in the order of `stages`;
-/// `frees_in_pairs` as in Program.
-std::vector<HeldCounts> fullest_moments(const std::vector<Action>& actions, const std::vector<int>& stages,
-                                        bool frees_in_pairs);
+/// `backward_frees_first` as in Program.
+std::vector<HeldCounts> peak_states(const std::vector<Action>& actions, const std::vector<int>& stages,
+                                    bool backward_frees_first);
 
 /// Indexed by rank.
 std::vector<RankActivations> held_activations(const Program& program);

@@ -134,6 +134,6 @@ constexpr StageIndex v_stage(int pipeline_ranks, RankIndex rank, ChunkIndex chun
 
 /// Two chains, each a full copy of the model over all ranks: stages 0 .. p-1 on ranks 0 .. p-1, and stages p .. 2p-1 on
 /// ranks p-1 .. 0.
-Program empty_two_chains(std::string_view schedule, const ScheduleRequest& request);
+Program empty_bidirectional(std::string_view schedule, const ScheduleRequest& request);
 
 }  // namespace flopcast

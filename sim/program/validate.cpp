@@ -329,7 +329,7 @@ std::optional<ScheduleFault> find_fault(const Program& program) {
   return Validator(program).find_fault();
 }
 
-ScheduleFault describe_circle(const std::vector<BlockedCell>& waits, std::size_t begin) {
+ScheduleFault describe_cycle(const std::vector<BlockedCell>& waits, std::size_t begin) {
   constexpr std::size_t kNamed = 8;
   const BlockedCell& first = waits.at(begin);
   ScheduleFault fault;

@@ -51,7 +51,7 @@ struct BlockedCell {
 };
 
 /// Describes the cycle at the end of `waits`: each entry waits for the next, and the last one for the entry at `begin`.
-ScheduleFault describe_circle(const std::vector<BlockedCell>& waits, std::size_t begin);
+ScheduleFault describe_cycle(const std::vector<BlockedCell>& waits, std::size_t begin);
 
 /// Finds ranks that wait for each other in a cycle. `Steps` describes what the ranks execute, each in its own order:
 ///
@@ -114,7 +114,7 @@ class DeadlockSearch {
                        .awaited_rank = needs_.sender(*awaited)});
       rank = static_cast<std::size_t>(waits.back().awaited_rank);
     }
-    return describe_circle(waits, place[rank]);
+    return describe_cycle(waits, place[rank]);
   }
 
   const Steps& steps_;

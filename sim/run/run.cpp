@@ -17,9 +17,9 @@ constexpr Nanoseconds kNever = std::numeric_limits<Nanoseconds>::max();
 constexpr double kPerSecond = 1e9;
 constexpr std::int64_t kPatience = 100;  // multiple of the undisturbed time
 
-class RunDice {
+class RunRandom {
  public:
-  RunDice(int seed, int number)
+  RunRandom(int seed, int number)
       : generator_(mixed(mixed(static_cast<std::uint64_t>(seed)) + static_cast<std::uint64_t>(number))) {}
 
   // In (0, 1].
@@ -312,9 +312,9 @@ class DrawnRun {
       next_maintenance_ = later(next_maintenance_, run_.maintenance_every);
       return planned_stop(run_.maintenance(), RunPhase::kMaintenance, run_.maintenance_lasts);
     }
-    take_back();
+    rejoin_replicas();
     if (run_.keeps_state) {
-      if (!pass(shrunk_by_, RunPhase::kRestart, run_.regroup)) shrink(struck_);
+      if (!pass(shrunk_by_, RunPhase::kRestart, run_.regroup)) shrink(last_failure_);
       return;
     }
     planned_stop(shrunk_by_, RunPhase::kRestart, 0);
@@ -332,8 +332,8 @@ class DrawnRun {
     if (can_shrink(what)) return shrink(cause);
     go_back_to(cause, restart_point(what));
     ready_ = now_;
-    take_out(cause);
-    stand_still(cause, what.detection);
+    remove_nodes(cause);
+    stop_and_restart(cause, what.detection);
     // All replicas start together.
     absences_.clear();
     missing_ = 0;
@@ -358,17 +358,17 @@ class DrawnRun {
   }
 
   // From a failure to the next step. Failures meanwhile start the sequence again.
-  void stand_still(std::size_t cause, Nanoseconds detection) {
+  void stop_and_restart(std::size_t cause, Nanoseconds detection) {
     for (;;) {
       if (gives_up()) return;
       if (pass(cause, RunPhase::kDetect, detection) && pass_until(cause, RunPhase::kWait, ready_) &&
           pass(cause, RunPhase::kRestart, restore_of(run_.causes[cause]))) {
         return;
       }
-      cause = struck_;
+      cause = last_failure_;
       detection = run_.causes[cause].detection;
       if (run_.causes[cause].needs_storage) go_back_to(cause, std::min(work_, durable().work));
-      take_out(cause);
+      remove_nodes(cause);
     }
   }
 
@@ -383,7 +383,7 @@ class DrawnRun {
       const std::size_t cause = draw_cause();
       draw_next_failure();
       if (run_.causes[cause].silent) continue;  // nothing is computing that could go wrong
-      struck_ = cause;
+      last_failure_ = cause;
       ++outcome_.interruptions;
       return false;
     }
@@ -391,7 +391,7 @@ class DrawnRun {
     return true;
   }
 
-  void take_out(std::size_t cause) {
+  void remove_nodes(std::size_t cause) {
     const RunCause& what = run_.causes[cause];
     if (what.site) {
       ready_ = std::max(ready_, later(now_, what.repair));
@@ -428,14 +428,14 @@ class DrawnRun {
       const Nanoseconds found = later(now_, what.detection);
       if (!can_shrink(what)) {
         go_back_to(cause, restart_point(what));
-        take_out(cause);
-        stand_still(cause, what.detection);
+        remove_nodes(cause);
+        stop_and_restart(cause, what.detection);
         absences_.clear();
         missing_ = 0;
         return;
       }
       ready_ = now_;
-      take_out(cause);
+      remove_nodes(cause);
       shrunk_by_ = cause;
       if (run_.keeps_state) {
         const Nanoseconds step_begin = work_ - work_ % run_.step;
@@ -450,13 +450,13 @@ class DrawnRun {
       // A step needs a minimum number of replicas, and a number that the layout allows.
       while (undisturbed && (replicas() < run_.least_replicas || replica_pace() <= 0.0)) {
         undisturbed = pass_until(cause, RunPhase::kWait, absences_.front().until);
-        if (undisturbed) take_back();
+        if (undisturbed) rejoin_replicas();
       }
       if (undisturbed && pass(cause, RunPhase::kRestart, stop)) {
-        take_back();
+        rejoin_replicas();
         return;
       }
-      cause = struck_;
+      cause = last_failure_;
     }
   }
 
@@ -468,7 +468,7 @@ class DrawnRun {
                      {time, lost});
   }
 
-  void take_back() {
+  void rejoin_replicas() {
     std::size_t back = 0;
     while (back < absences_.size() && absences_[back].until <= now_) missing_ -= absences_[back++].replicas;
     absences_.erase(absences_.begin(), absences_.begin() + static_cast<std::ptrdiff_t>(back));
@@ -481,8 +481,8 @@ class DrawnRun {
     before_last_ = last_ = {found.clean, now_ - run_.storage.writing};
     go_back_to(found.cause, found.clean);
     ready_ = now_;
-    take_out(found.cause);
-    stand_still(found.cause, 0);
+    remove_nodes(found.cause);
+    stop_and_restart(found.cause, 0);
     absences_.clear();
     missing_ = 0;
   }
@@ -531,11 +531,11 @@ class DrawnRun {
       undisturbed = pass(account, phase, lasts) && pass(account, RunPhase::kRestart, run_.storage.restore);
     }
     if (undisturbed) return;
-    const RunCause& what = run_.causes[struck_];
-    go_back_to(struck_, restart_point(what));
+    const RunCause& what = run_.causes[last_failure_];
+    go_back_to(last_failure_, restart_point(what));
     ready_ = now_;
-    take_out(struck_);
-    stand_still(struck_, what.detection);
+    remove_nodes(last_failure_);
+    stop_and_restart(last_failure_, what.detection);
   }
 
   Nanoseconds restore_of(const RunCause& cause) const {
@@ -546,7 +546,7 @@ class DrawnRun {
   bool gives_up() const { return now_ > limit_; }
 
   const RunCase& run_;
-  RunDice dice_;
+  RunRandom dice_;
   NodePool pool_;
   std::vector<RunSpan>* life_;
   RunOutcome outcome_;
@@ -566,7 +566,7 @@ class DrawnRun {
   Nanoseconds in_memory_ = 0;
 
   Nanoseconds next_failure_ = kNever;
-  std::size_t struck_ = 0;
+  std::size_t last_failure_ = 0;
   Nanoseconds ready_ = 0;  // time at which everything that failed is replaced
   std::vector<Corruption> corruptions_;
 

@@ -34,7 +34,7 @@ double trained_parameters(const Job& job) {
   double sum = trained_of(embedding_operators(job.model, whole, training)) +
                trained_of(head_operators(job.model, whole, training));
   const LayersByState layers = layers_by_state(job.model, training, 0, job.model.layers);
-  for (const LayerState state : {LayerState::kTrained, LayerState::kPassing, LayerState::kStill}) {
+  for (const LayerState state : {LayerState::kTrained, LayerState::kFrozenPassThrough, LayerState::kFrozenNoGradient}) {
     const auto add_blocks = [&](BlockKind kind, int count) {
       if (count > 0) sum += count * trained_of(block_operators(job.model, whole, training, kind, state));
     };
@@ -204,7 +204,7 @@ RunCause run_cause_of(const FailureCause& cause, const Job& job) {
   what.events = cause.events.value_or(0.0);
   what.detection = in_nanoseconds(cause.detection.value_or(failures.detection.value_or(kUsualDetection)));
   what.repair = in_nanoseconds(cause.repair.value_or(failures.repair));
-  const TakenOut takes = cause.takes_out();
+  const TakenOut takes = cause.takes_out_of_service();
   what.nodes = takes == TakenOut::kNothing ? 0 : takes == TakenOut::kNode ? 1 : failures.rack_nodes;
   what.site = takes == TakenOut::kSite;
   if (what.site) what.nodes = nodes_of(job.cluster);

@@ -12,7 +12,7 @@ namespace flopcast {
 
 // The schedules by family, one file each. The rule, source and figures of a schedule are documented above its entry.
 
-// one_stage.cpp: one stage per rank; these differ only in how many forwards a rank runs ahead.
+// single_stage.cpp: one stage per rank; these differ only in how many forwards a rank runs ahead.
 ScheduleInfo naive_schedule();
 ScheduleInfo gpipe_schedule();
 ScheduleInfo terapipe_schedule();
@@ -39,12 +39,12 @@ ScheduleInfo v_auto_schedule();
 ScheduleInfo zbv_schedule();
 ScheduleInfo hanayo_schedule();
 
-// two_way.cpp: microbatches enter from both ends at once.
+// bidirectional.cpp: microbatches enter from both ends at once.
 ScheduleInfo chimera_schedule();
 ScheduleInfo dualpipe_schedule();
 ScheduleInfo dualpipev_schedule();
 
-// without_flush.cpp: weights change while the pipeline stays full.
+// asynchronous.cpp: weights change while the pipeline stays full.
 ScheduleInfo pipedream_schedule();
 ScheduleInfo pipedream_2bw_schedule();
 ScheduleInfo pipemare_schedule();

@@ -181,15 +181,16 @@ ScheduleInfo v_auto_schedule() {
 
 namespace {
 
-constexpr ChunkIndex kWayDown(0);
-constexpr ChunkIndex kWayBack(1);
+constexpr ChunkIndex kDescending(0);
+constexpr ChunkIndex kAscending(1);
 
 // One rank's order, without the surplus microbatches.
 class RankOrder {
  public:
   RankOrder(const ScheduleRequest& request, RankIndex rank, std::vector<Action>& actions)
       : microbatches_(request.microbatches), actions_(actions) {
-    for (const ChunkIndex chunk : {kWayDown, kWayBack}) stage_[chunk] = v_stage(request.pipeline_ranks, rank, chunk);
+    for (const ChunkIndex chunk : {kDescending, kAscending})
+      stage_[chunk] = v_stage(request.pipeline_ranks, rank, chunk);
   }
 
   void forward(ChunkIndex chunk) { push(forward_action(stage_[chunk], MicrobatchIndex(forwards_[chunk]++))); }
@@ -223,28 +224,28 @@ void fill_rank(const ScheduleRequest& request, RankIndex rank, std::vector<Actio
   const int ranks = request.pipeline_ranks;
   const int microbatches = std::max(request.microbatches, 2 * ranks - 1);
   RankOrder order(request, rank, actions);
-  for (int count = 0; count < 2 * (ranks - rank) - 1; ++count) order.forward(kWayDown);
+  for (int count = 0; count < 2 * (ranks - rank) - 1; ++count) order.forward(kDescending);
   for (int count = 0; count < rank; ++count) {
-    order.forward(kWayBack);
-    order.forward(kWayDown);
+    order.forward(kAscending);
+    order.forward(kDescending);
   }
   for (int count = 0; count < ranks - rank; ++count) {
-    order.forward(kWayBack);
-    order.backward(kWayBack);
+    order.forward(kAscending);
+    order.backward(kAscending);
   }
-  while (order.forwards(kWayBack) < order.forwards(kWayDown) || order.forwards(kWayDown) < microbatches) {
-    if (order.forwards(kWayDown) < microbatches) order.forward(kWayDown);
-    order.backward(kWayDown);
-    order.forward(kWayBack);
-    order.backward(kWayBack);
+  while (order.forwards(kAscending) < order.forwards(kDescending) || order.forwards(kDescending) < microbatches) {
+    if (order.forwards(kDescending) < microbatches) order.forward(kDescending);
+    order.backward(kDescending);
+    order.forward(kAscending);
+    order.backward(kAscending);
   }
   for (int count = 0; count < rank; ++count) {
-    order.input_gradient(kWayDown);
-    order.input_gradient(kWayBack);
+    order.input_gradient(kDescending);
+    order.input_gradient(kAscending);
   }
-  for (int count = 0; count < ranks - rank; ++count) order.backward(kWayDown);
-  while (order.owes_weight_gradient(kWayBack)) order.weight_gradient(kWayBack);
-  while (order.owes_weight_gradient(kWayDown)) order.weight_gradient(kWayDown);
+  for (int count = 0; count < ranks - rank; ++count) order.backward(kDescending);
+  while (order.owes_weight_gradient(kAscending)) order.weight_gradient(kAscending);
+  while (order.owes_weight_gradient(kDescending)) order.weight_gradient(kDescending);
 }
 
 Program fixed_order(const ScheduleRequest& request) {

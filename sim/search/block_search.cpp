@@ -289,7 +289,7 @@ class Searcher {
     std::vector<std::pair<OrderTimes, BuildingBlock>> ranking;
     for (const BlockShape& shape : search_.shapes) {
       BuildingBlock block = building_block(ranks_, search_.chunks, search_.split, shape);
-      stretch_to_fit(block, rule_);
+      lengthen_period_to_fit(block, rule_);
       const bool known =
           std::any_of(blocks.begin(), blocks.end(), [&](const BuildingBlock& one) { return same_block(one, block); });
       if (known) continue;

@@ -51,7 +51,7 @@ std::vector<BlockShape> all_shapes(int chunks, int largest_step, int largest_gap
 std::vector<BlockShape> v_shapes(int ranks);
 
 /// Lengthens the block's period until, with a full pipeline, it fits into the memory that the rule allows.
-void stretch_to_fit(BuildingBlock& block, const ActivationRule& rule);
+void lengthen_period_to_fit(BuildingBlock& block, const ActivationRule& rule);
 
 /// The inputs of a search for an order.
 struct BlockSearch {

@@ -197,7 +197,7 @@ bool fits(const BuildingBlock& block, int period, const ActivationRule& rule) {
 
 }  // namespace
 
-void stretch_to_fit(BuildingBlock& block, const ActivationRule& rule) {
+void lengthen_period_to_fit(BuildingBlock& block, const ActivationRule& rule) {
   if (!rule.limit || fits(block, block.period, rule)) return;
   int too_short = block.period;
   int enough = block.period;

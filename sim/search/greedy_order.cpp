@@ -63,7 +63,7 @@ class GreedyScheduler {
         const Arrival& arrival = arrivals_.top();
         Rank& rank = ranks_[arrival.rank];
         if (arrival.is_work)
-          (arrival.is_forward ? line_of(rank, arrival.task.stage) : rank.backwards).push(arrival.task);
+          (arrival.is_forward ? queue_of(rank, arrival.task.stage) : rank.backwards).push(arrival.task);
         touched_.push_back(static_cast<std::size_t>(arrival.rank));
       }
       for (const std::size_t rank : touched_) start_next(rank, now);
@@ -88,7 +88,7 @@ class GreedyScheduler {
   std::size_t index_of_rank(int stage) const { return static_cast<std::size_t>(program_.rank_of_stage[stage]); }
   Entry& entry_of(int stage) { return entries_[chain_of_stage_[stage]]; }
 
-  Urgent& line_of(Rank& rank, int stage) { return rank.forwards[chunk_of_stage_[stage]]; }
+  Urgent& queue_of(Rank& rank, int stage) { return rank.forwards[chunk_of_stage_[stage]]; }
 
   bool has_room(const Rank& rank, std::size_t chunk) const {
     if (!rule_.most_held) return true;
@@ -108,14 +108,14 @@ class GreedyScheduler {
   }
 
   // Admits one group at a time to the queue, and only while there is room for it.
-  void let_in(Rank& rank) {
+  void admit(Rank& rank) {
     for (const std::size_t chain : rank.chains) {
       Entry& entry = entries_[chain];
       const bool any_left = entry.offered < static_cast<int>(entry.backwards_left.size());
       const bool has_room = entry.started - entry.finished < rule_.most_in_flight;
       if (any_left && has_room && entry.offered == entry.started) {
         const int stage = program_.chains[chain].first_stage;
-        line_of(rank, stage).push({entry.offered++, 0, stage});
+        queue_of(rank, stage).push({entry.offered++, 0, stage});
       }
     }
   }
@@ -123,7 +123,7 @@ class GreedyScheduler {
   void start_next(std::size_t index, Time now) {
     Rank& rank = ranks_[index];
     if (rank.free_at > now) return;
-    let_in(rank);
+    admit(rank);
     if (!rank.backwards.empty()) {
       const Task task = rank.backwards.top();
       rank.backwards.pop();

@@ -52,7 +52,7 @@ class Squeezer {
         ranks_(plan.size()),
         arrivals_(program_, microbatches, times),
         input_gradients_(program_.rank_of_stage.size(), 0) {
-    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) intend(plan[rank], ranks_[rank]);
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) load_plan(plan[rank], ranks_[rank]);
   }
 
   Squeezed run() {
@@ -81,7 +81,7 @@ class Squeezer {
     Ticks wake_at = kNever;
   };
 
-  void intend(const std::vector<Action>& actions, RankState& state) const {
+  void load_plan(const std::vector<Action>& actions, RankState& state) const {
     state.steps.reserve(actions.size());
     for (const Action& action : actions) {
       state.busy += duration_of(action);

@@ -20,7 +20,8 @@ Ticks scaled(Ticks time, Ticks before, Ticks now) {
 
 }  // namespace
 
-JoinedReplicas::JoinedReplicas(const Program& program, const StepTimes& times) : last_end_(program.ranks.size(), 0) {
+SynchronizedReplicas::SynchronizedReplicas(const Program& program, const StepTimes& times)
+    : last_end_(program.ranks.size(), 0) {
   FLOPCAST_CHECK(times.flush.size() == program.ranks.size());
   StepTimes passes = times;
   passes.flush.clear();
@@ -31,7 +32,7 @@ JoinedReplicas::JoinedReplicas(const Program& program, const StepTimes& times) :
   shape_flush(program, times);
 }
 
-const Action* JoinedReplicas::second_of_pair(TaskId task) const {
+const Action* SynchronizedReplicas::second_of_pair(TaskId task) const {
   const auto pair =
       std::lower_bound(work_.second_of_pair.begin(), work_.second_of_pair.end(), task,
                        [](const std::pair<TaskId, Action>& entry, TaskId wanted) { return entry.first < wanted; });
@@ -39,7 +40,7 @@ const Action* JoinedReplicas::second_of_pair(TaskId task) const {
 }
 
 // Lowering decides which pass a reduction follows; its compute streams start with exactly the tasks of work_.
-void JoinedReplicas::find_early_reductions(const Program& program, const StepTimes& times) {
+void SynchronizedReplicas::find_early_reductions(const Program& program, const StepTimes& times) {
   reductions_.resize(program.ranks.size());
   if (times.overlapped_reductions.empty()) return;
   const LoweredStep step = lower(program, times);
@@ -59,7 +60,7 @@ void JoinedReplicas::find_early_reductions(const Program& program, const StepTim
   }
 }
 
-void JoinedReplicas::shape_flush(const Program& program, const StepTimes& times) {
+void SynchronizedReplicas::shape_flush(const Program& program, const StepTimes& times) {
   const std::size_t ranks = program.ranks.size();
   flush_.ranks.resize(ranks);
   flush_.rank_of_stage.assign(1, program.rank_of_stage.front());
@@ -80,14 +81,14 @@ void JoinedReplicas::shape_flush(const Program& program, const StepTimes& times)
   flush_times_.boundaries.resize(static_cast<std::size_t>(stages - 1));
 }
 
-void JoinedReplicas::begin() {
+void SynchronizedReplicas::begin() {
   std::fill(last_end_.begin(), last_end_.end(), Ticks{0});
   for (std::vector<EarlyReduction>& of_rank : reductions_) {
     for (EarlyReduction& reduction : of_rank) reduction.ready = 0;
   }
 }
 
-void JoinedReplicas::add_replica(const std::vector<Ticks>& durations) {
+void SynchronizedReplicas::add_replica(const std::vector<Ticks>& durations) {
   TaskGraph& graph = work_.graph;
   FLOPCAST_CHECK(durations.size() == graph.task_count());
   for (TaskId task = 0; task < graph.task_count(); ++task) graph.set_duration(task, durations[task]);
@@ -104,7 +105,7 @@ void JoinedReplicas::add_replica(const std::vector<Ticks>& durations) {
   }
 }
 
-Ticks JoinedReplicas::end_of_step(const std::vector<Ticks>& optimizer) {
+Ticks SynchronizedReplicas::end_of_step(const std::vector<Ticks>& optimizer) {
   FLOPCAST_CHECK(optimizer.size() == last_end_.size());
   for (std::size_t rank = 0; rank < last_end_.size(); ++rank) {
     flush_times_.stages[rank + kFirstRankStage].backward = last_end_[rank];

@@ -69,7 +69,7 @@ class PackedStep {
   std::size_t microbatch_of(const Action& action) const { return first_microbatch_[action.stage] + action.microbatch; }
 
   const PreparedStep& step_;
-  JoinedReplicas replicas_;
+  SynchronizedReplicas replicas_;
   AttentionTimes layer_;
   std::vector<std::size_t> first_microbatch_;  // indexed by stage: each chain counts its microbatches from 0
   std::vector<Ticks> plain_;                   // indexed by task

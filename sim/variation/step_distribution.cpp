@@ -101,7 +101,7 @@ class Sampler {
   };
 
   RandomFactors factors_;
-  JoinedReplicas replicas_;
+  SynchronizedReplicas replicas_;
   std::size_t replica_count_;
   std::size_t in_step_;
   std::vector<Work> tasks_;

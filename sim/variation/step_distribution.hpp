@@ -140,10 +140,10 @@ void add_packing(const std::vector<int>& lengths, Forecast& forecast);
 /// With the plain times in every replica the result equals that of simulate(), to the tick.
 /// Left out: all other synchronization of replicas. If replicas gather weights or exchange tokens within passes, add
 /// them as one replica with the slowest time of every pass.
-class JoinedReplicas {
+class SynchronizedReplicas {
  public:
   /// The schedule must flush, and the times must have a flush.
-  JoinedReplicas(const Program& program, const StepTimes& times);
+  SynchronizedReplicas(const Program& program, const StepTimes& times);
 
   /// The work of one replica ahead of its flush, as tasks: passes, overlapped pairs and blocking sends.
   const LoweredStep& work() const { return work_; }

@@ -231,7 +231,7 @@ void compare_forecast_and_price() {
   print_row("1f1b: time and memory, nothing cached from other layouts",
             cost_of_each(jobs.size(),
                          [&](std::size_t index) {
-                           PreparedStep step = prepare_as_it_repeats(jobs[index], no_files);
+                           PreparedStep step = prepare_periodic(jobs[index], no_files);
                            price(step);
                            benchmark::DoNotOptimize(evaluate(step, Detail::kTime).time_s);
                          }),
@@ -265,7 +265,7 @@ void list_schedules_played_whole() {
     Job job = large_job();
     job.layout.schedule = info.name;
     job.layout.global_batch_size = 512 * job.layout.dp * job.layout.micro_batch_size;
-    if (!prepare_as_it_repeats(std::move(job), no_files).repetition) std::printf(" %s", std::string(info.name).c_str());
+    if (!prepare_periodic(std::move(job), no_files).repetition) std::printf(" %s", std::string(info.name).c_str());
   }
   std::printf("\n");
 }

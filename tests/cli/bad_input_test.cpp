@@ -74,7 +74,7 @@ TEST(BadInput, NothingGivenIsIgnored) {
   expect_refused({"schedule", "show", file, "--pp", "7"}, {"--pp", "7"});
   expect_refused({"schedule", "simulate", file, "--forward", "1", "--backward", "1", "--p2p-link", "0:1:1:1",
                   "--p2p-link", "0:1:2:2"},
-                 {"--p2p-link", "second time"});
+                 {"--p2p-link", "sets a boundary twice"});
   write_text(file, "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n");
   expect_refused({"simulate", "--model", "gpt3-175b", "--cluster", "2xdgx-a100-80g", "--tp", "8", "--pp", "2", "--gbs",
                   "2", "--schedule", "file:" + file},
@@ -209,7 +209,7 @@ TEST(BadInput, FiguresThatNothingHas) {
     return (folder.path() / name).string();
   };
   for (const char* factor : {"1e12", "1e308", "0.5", "nan"}) {
-    expect_refused(job_with({"--straggler", std::string("0:") + factor}), {"--straggler", "at most 1000"});
+    expect_refused(job_with({"--straggler", std::string("0:") + factor}), {"--straggler", "from 1 to 1000"});
   }
   expect_refused(job_with({"--tokens", "1T", "--failures", R"({"stragglers": {"share": 0.1, "factor": 1e308}})"}),
                  {"failures.stragglers.factor", "from 1 to 1000"});
@@ -279,7 +279,7 @@ TEST(BadInput, ATimelineThatGoesInACircle) {
     if (span.value("action", "") == "0B0") span.update({{"start", 0.0}, {"end", 1.0}});
   }
   write_text(file, timeline.dump());
-  expect_refused({"report", file, "-o", (folder.path() / "t.html").string()}, {"circle"});
+  expect_refused({"report", file, "-o", (folder.path() / "t.html").string()}, {"cycle"});
 }
 
 // Names must not act as terminal control sequences, HTML tags or spreadsheet formulas.
@@ -385,8 +385,8 @@ TEST(BadInput, ASmallFileMakesNoLargeTree) {
   constexpr int kLists = 8'500'000;
   for (int list = 0; list < kLists; ++list) text += ",[]";
   write_text(file, text + "]");
-  expect_refused({"report", file}, {"the values in many.json need more than 256 MiB of memory"});
-  expect_refused({"simulate", file}, {"the values in many.json need more than 256 MiB of memory"});
+  expect_refused({"report", file}, {"many.json need more than 256 MiB of memory"});
+  expect_refused({"simulate", file}, {"many.json need more than 256 MiB of memory"});
   const std::string recipe = (folder.path() / "many.yaml").string();
   write_text(recipe, std::string((std::size_t{1} << 20) + 1, '#'));
   expect_refused({"convert", recipe}, {"many.yaml is larger than 1 MiB, too large for YAML"});

@@ -129,7 +129,7 @@ TEST_F(Calibrate, NoFileIsWrittenOverAnother) {
     clash.insert(clash.begin(), "calibrate");
     const CommandResult result = run_flopcast(clash);
     EXPECT_EQ(result.exit_code, 2) << clash[2];
-    EXPECT_NE(result.standard_error.find("use a different file for each"), std::string::npos) << result.standard_error;
+    EXPECT_NE(result.standard_error.find("use a different"), std::string::npos) << result.standard_error;
   }
   EXPECT_EQ(read_text(path("m.json")), measured);
   EXPECT_EQ(read_text(path("p.json")), profile);
@@ -208,26 +208,26 @@ TEST_F(Calibrate, NumbersThatNoFitHasAreRefused) {
 }
 
 TEST_F(Calibrate, BadUsageTellsWhatIsRight) {
-  const auto complaint = [](const std::vector<std::string>& arguments) {
+  const auto message_of = [](const std::vector<std::string>& arguments) {
     const CommandResult result = start_flopcast(arguments);
     EXPECT_EQ(result.exit_code, 2) << result.standard_error;
     return result.standard_error;
   };
-  EXPECT_NE(complaint({"calibrate"}).find("--cpu; --cuda; --nccl-tests"), std::string::npos);
-  EXPECT_NE(complaint({"calibrate", "--cuda", "--cpu"}).find("cannot be combined with --cpu"), std::string::npos);
-  EXPECT_NE(complaint({"calibrate", "--cpu", "--seconds", "5"}).find("valid with: --cuda"), std::string::npos);
-  EXPECT_NE(complaint({"calibrate", "--cuda", "--seconds", "soon"}).find("number of seconds"), std::string::npos);
-  EXPECT_NE(complaint({"calibrate", "--cpu", "--from", "x"}).find("cannot be combined with --cpu"), std::string::npos);
-  EXPECT_NE(complaint({"calibrate", "--report", "x", "--quick"}).find("valid with: --cpu"), std::string::npos);
-  EXPECT_NE(complaint({"calibrate", "--report", path("missing")}).find("no such file"), std::string::npos);
-  EXPECT_NE(complaint({"calibrate", "--nccl-tests", file("l", kLog), "--collective", "all_reduc"}).find("all_reduce"),
+  EXPECT_NE(message_of({"calibrate"}).find("--cpu; --cuda; any of --nccl-tests"), std::string::npos);
+  EXPECT_NE(message_of({"calibrate", "--cuda", "--cpu"}).find("cannot be combined with --cpu"), std::string::npos);
+  EXPECT_NE(message_of({"calibrate", "--cpu", "--seconds", "5"}).find("valid with: --cuda"), std::string::npos);
+  EXPECT_NE(message_of({"calibrate", "--cuda", "--seconds", "soon"}).find("number of seconds"), std::string::npos);
+  EXPECT_NE(message_of({"calibrate", "--cpu", "--from", "x"}).find("cannot be combined with --cpu"), std::string::npos);
+  EXPECT_NE(message_of({"calibrate", "--report", "x", "--quick"}).find("valid with: --cpu"), std::string::npos);
+  EXPECT_NE(message_of({"calibrate", "--report", path("missing")}).find("no such file"), std::string::npos);
+  EXPECT_NE(message_of({"calibrate", "--nccl-tests", file("l", kLog), "--collective", "all_reduc"}).find("all_reduce"),
             std::string::npos);
-  EXPECT_NE(complaint({"calibrate", "--nccl-tests", file("l", kLog), "--device", "a100"}).find("a100-80g"),
+  EXPECT_NE(message_of({"calibrate", "--nccl-tests", file("l", kLog), "--device", "a100"}).find("a100-80g"),
             std::string::npos);
-  EXPECT_NE(complaint({"calibrate", "--cpu", "--ranks", "1", "-o", path("p.json")}).find("expected numbers from 2"),
+  EXPECT_NE(message_of({"calibrate", "--cpu", "--ranks", "1", "-o", path("p.json")}).find("expected numbers from 2"),
             std::string::npos);
-  EXPECT_NE(complaint({"simulate", "--model", "gpt2-124m", "--cluster", "dgx-a100-80g", "--gbs", "8", "--profile",
-                       file("bad.json", R"({"schema": "flopcast.profile/1", "name": "n", "source": "s",
+  EXPECT_NE(message_of({"simulate", "--model", "gpt2-124m", "--cluster", "dgx-a100-80g", "--gbs", "8", "--profile",
+                        file("bad.json", R"({"schema": "flopcast.profile/1", "name": "n", "source": "s",
                        "confidence": "measured", "cluster": {"intra_latency": "5"}})")})
                 .find("bad.json:/cluster/intra_latency"),
             std::string::npos);
@@ -278,7 +278,8 @@ TEST_F(Calibrate, TheReportHoldsAGpuAgainstItsDatasheet) {
   unknown["device"] = "a GPU of tomorrow";
   const CommandResult asked = run_flopcast({"calibrate", "--from", file("new.json", unknown.dump())});
   EXPECT_EQ(asked.exit_code, 2);
-  EXPECT_NE(asked.standard_error.find("does not match a device of the catalogue"), std::string::npos) << asked.standard_error;
+  EXPECT_NE(asked.standard_error.find("does not match a device of the catalogue"), std::string::npos)
+      << asked.standard_error;
   Json other = measurement;
   other["device"] = "NVIDIA H200 MIG 1g.18gb";
   const CommandResult slice = run_flopcast(

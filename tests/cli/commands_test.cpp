@@ -215,7 +215,7 @@ TEST(Commands, MemoryCheckSaysNoWithThree) {
   const std::vector<std::string> tuned = {"memory", "--model",   "qwen3-32b", "--finetune",
                                           "qlora",  "--cluster", "1xl40s-8x"};
   const std::string help = run_flopcast(tuned).standard_error;
-  EXPECT_NE(help.find("help: recomputation full fits: 27."), std::string::npos) << help;
+  EXPECT_NE(help.find("help: recompute full fits: 27."), std::string::npos) << help;
   std::vector<std::string> recomputed = tuned;
   recomputed.insert(recomputed.end(), {"--recompute", "full", "--check"});
   EXPECT_EQ(run_flopcast(recomputed).exit_code, 0);

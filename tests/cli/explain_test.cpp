@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 #include "tests/support/folders.hpp"
 #include "tests/support/run_flopcast.hpp"
 

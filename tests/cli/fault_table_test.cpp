@@ -141,19 +141,19 @@ class Planted {
   }
 
   /// Deviations from the table; empty if there are none.
-  std::string complaint() {
+  std::string message_of() {
     auto other = fault_.what == "two runs" ? start() : std::future<CommandResult>();
     auto running = start();
     const bool planted = plant();
     const auto begin = Steady::now();
     const CommandResult result = running.get();
     const auto took = Steady::now() - begin;
-    if (other.valid() && other.get().exit_code != fault_.exit_code) complain("the other run failed");
-    if (!planted) complain("the phase was not seen");
-    if (result.timed_out) complain("it did not end");
-    if (result.exit_code != fault_.exit_code) complain("exit code " + std::to_string(result.exit_code));
-    if (!is_said(result.standard_error)) complain("nothing says so");
-    if (result.exit_code == kKilled && took > kTimeout + kSpare) complain("it took long to die");
+    if (other.valid() && other.get().exit_code != fault_.exit_code) print_error("the other run failed");
+    if (!planted) print_error("the phase was not seen");
+    if (result.timed_out) print_error("it did not end");
+    if (result.exit_code != fault_.exit_code) print_error("exit code " + std::to_string(result.exit_code));
+    if (!is_said(result.standard_error)) print_error("nothing says so");
+    if (result.exit_code == kKilled && took > kTimeout + kSpare) print_error("it took long to die");
     look_around(Steady::now());
     return complaints_.empty() ? "" : complaints_ + "\n    " + result.standard_error;
   }
@@ -163,7 +163,7 @@ class Planted {
   static constexpr auto kSpare = std::chrono::seconds(3);
   static constexpr auto kLoaded = std::chrono::seconds(40);  // time until a phase begins on a busy machine
 
-  void complain(const std::string& text) { complaints_ += (complaints_.empty() ? "" : "; ") + text; }
+  void print_error(const std::string& text) { complaints_ += (complaints_.empty() ? "" : "; ") + text; }
 
   bool is_crowded() const { return fault_.what == "no memory" && fault_.backend == "threads"; }
 
@@ -264,9 +264,9 @@ class Planted {
     for (; !left.empty() && Steady::now() < deadline; left = leftovers()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-    if (!left.empty()) complain(left);
+    if (!left.empty()) print_error(left);
     const std::string text = contents_of(file_);
-    if (!text.empty() && !Json::accept(text)) complain("half a file");
+    if (!text.empty() && !Json::accept(text)) print_error("half a file");
   }
   std::string leftovers() const {
     std::string left = crew_of(mark_).any ? "a process lives" : "";
@@ -295,9 +295,9 @@ void plant_all(const std::vector<Fault>& faults, int at_a_time) {
   for (int planter = 0; planter < at_a_time; ++planter) {
     planters.emplace_back([&] {
       for (std::size_t index = 0; (index = next++) < faults.size();) {
-        const std::string complaint = Planted(faults[index], index).complaint();
+        const std::string message_of = Planted(faults[index], index).message_of();
         const std::lock_guard lock(mutex);
-        EXPECT_EQ(complaint, "") << faults[index].name();
+        EXPECT_EQ(message_of, "") << faults[index].name();
       }
     });
   }

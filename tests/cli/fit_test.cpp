@@ -114,22 +114,22 @@ TEST_F(FitCommand, SaysHowFarRunsLeftOutAre) {
 }
 
 TEST_F(FitCommand, RefusesWhatIsNoRun) {
-  const auto complaint = [this](const std::string& text) {
+  const auto message_of = [this](const std::string& text) {
     const CommandResult result = run_flopcast({"fit", file("runs.json", text), "-o", path("mine.json")});
     EXPECT_EQ(result.exit_code, 2) << text << result.standard_error;
     return result.standard_error;
   };
   EXPECT_EQ(run_flopcast({"fit"}).exit_code, 2);
-  EXPECT_NE(complaint("[]").find("empty list"), std::string::npos);
-  EXPECT_NE(complaint("3").find("no rows"), std::string::npos);
-  EXPECT_NE(complaint(R"([{"id": "a", "measured": {"iteration_s": 1}}])").find("job"), std::string::npos);
+  EXPECT_NE(message_of("[]").find("empty list"), std::string::npos);
+  EXPECT_NE(message_of("3").find("no rows"), std::string::npos);
+  EXPECT_NE(message_of(R"([{"id": "a", "measured": {"iteration_s": 1}}])").find("job"), std::string::npos);
   Json row = run_row("a", 2, 1, 1.0);
   row["measured"] = Json::object();
-  EXPECT_NE(complaint(row.dump()).find("has no step time"), std::string::npos);
+  EXPECT_NE(message_of(row.dump()).find("has no step time"), std::string::npos);
   row = run_row("a", 3, 1, 1.0);
-  EXPECT_NE(complaint(row.dump()).find("runs.json#a"), std::string::npos);
+  EXPECT_NE(message_of(row.dump()).find("runs.json#a"), std::string::npos);
   row = run_row("a", 2, 1, -1.0);
-  complaint(row.dump());
+  message_of(row.dump());
 }
 
 const char* const kSlowLinks =
@@ -189,9 +189,9 @@ TEST_F(SlowLinks, SlowAWholeStepAsByHand) {
   // With overlap, 0.76 of the gather time of the two inputs is hidden under their weight-gradient GEMMs: 4 FLOPs for
   // each of 4096 · (6144 + 28672) weights per layer and each token, a quarter of them per device, at the catalogue's
   // 0.65 of 989 TFLOP/s.
-  constexpr double kBeside =
+  constexpr double kMargin =
       4.0 * 4096.0 * (6144.0 + 28672.0) * kTokens / 4.0 * kLayers * kMicrobatches / (0.65 * 989e12);
-  EXPECT_NEAR(step(true, true)["iteration"]["time_s"].get<double>() / (by_hand - 0.76 * kBeside), 1.0, 0.01);
+  EXPECT_NEAR(step(true, true)["iteration"]["time_s"].get<double>() / (by_hand - 0.76 * kMargin), 1.0, 0.01);
 }
 
 TEST_F(SlowLinks, AProfileOfWhichNothingIsUsedIsAnError) {

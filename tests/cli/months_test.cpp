@@ -173,19 +173,19 @@ TEST(Months, ALogOfInterruptionsIsCounted) {
   EXPECT_EQ(causes[1].at("takes"), "nothing");
   // Four interruptions in 30 days, on the same numbers of GPUs and network cards.
   EXPECT_NEAR(answer.at("run").at("interruptions_per_day").get<double>(), 4.0 / 30.0, 0.04);
-  const auto complaint = [&](const std::string& text) {
+  const auto message_of = [&](const std::string& text) {
     write_text(log, text);
     const CommandResult result = run_flopcast(one_layout(words));
     EXPECT_EQ(result.exit_code, 2) << text;
     return result.standard_error;
   };
-  EXPECT_NE(complaint("time,per\n1,gpu\n").find("lacks a column cause"), std::string::npos);
-  EXPECT_NE(complaint("cause,per\na,gpu\na,node\n").find("log.csv:3"), std::string::npos);
-  EXPECT_NE(complaint("cause,per\na,gpus\n").find("did you mean gpu"), std::string::npos);
-  EXPECT_NE(complaint("cause,count\na,-1\n").find("count"), std::string::npos);
-  EXPECT_NE(complaint("cause\n\"a\n").find("quote"), std::string::npos);
-  EXPECT_NE(complaint("cause\n").find("does not contain any interruption"), std::string::npos);
-  EXPECT_NE(complaint("cause\na,b\n").find("has 2 fields"), std::string::npos);
+  EXPECT_NE(message_of("time,per\n1,gpu\n").find("lacks a column cause"), std::string::npos);
+  EXPECT_NE(message_of("cause,per\na,gpu\na,node\n").find("log.csv:3"), std::string::npos);
+  EXPECT_NE(message_of("cause,per\na,gpus\n").find("did you mean gpu"), std::string::npos);
+  EXPECT_NE(message_of("cause,count\na,-1\n").find("count"), std::string::npos);
+  EXPECT_NE(message_of("cause\n\"a\n").find("quote"), std::string::npos);
+  EXPECT_NE(message_of("cause\n").find("does not contain any interruption"), std::string::npos);
+  EXPECT_NE(message_of("cause\na,b\n").find("has 2 fields"), std::string::npos);
 }
 
 TEST(Months, PublishedFiguresAreHeldAgainstRuns) {

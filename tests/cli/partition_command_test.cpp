@@ -68,7 +68,7 @@ TEST(PartitionCommand, SaysNoWithThree) {
 TEST(PartitionCommand, RefusesWithAReason) {
   struct Case {
     std::vector<std::string> arguments;
-    const char* complaint;
+    const char* message_of;
   };
   const std::vector<Case> cases = {
       {{}, "nothing to split"},
@@ -89,8 +89,8 @@ TEST(PartitionCommand, RefusesWithAReason) {
     std::vector<std::string> arguments = bad.arguments;
     arguments.insert(arguments.begin(), "partition");
     const CommandResult result = run_flopcast(arguments);
-    EXPECT_EQ(result.exit_code, 2) << bad.complaint;
-    EXPECT_NE(result.standard_error.find(bad.complaint), std::string::npos) << result.standard_error;
+    EXPECT_EQ(result.exit_code, 2) << bad.message_of;
+    EXPECT_NE(result.standard_error.find(bad.message_of), std::string::npos) << result.standard_error;
   }
 }
 

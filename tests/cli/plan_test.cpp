@@ -521,7 +521,7 @@ TEST(Plan, MethodsOfFineTuningStandSideBySide) {
 }
 
 TEST(Plan, MethodsRefuseWhatTheyHaveNoUseFor) {
-  const auto complaint = [](const std::vector<std::string>& more) {
+  const auto message_of = [](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"plan",  "--model", "llama3-8b", "--cluster", "rtx-4090-8x",
                                           "--gbs", "8",       "--seq",     "1024",      "--methods"};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -529,8 +529,8 @@ TEST(Plan, MethodsRefuseWhatTheyHaveNoUseFor) {
     EXPECT_EQ(result.exit_code, 2);
     return result.standard_error;
   };
-  EXPECT_NE(complaint({"--emit", "torchrun"}).find("omit --emit"), std::string::npos);
-  EXPECT_NE(complaint({"--svg", "a.svg", "--max-gpus", "4", "--min-gpus"}).find("omit --svg, --max-gpus, --min-gpus"),
+  EXPECT_NE(message_of({"--emit", "torchrun"}).find("omit --emit"), std::string::npos);
+  EXPECT_NE(message_of({"--svg", "a.svg", "--max-gpus", "4", "--min-gpus"}).find("omit --svg, --max-gpus, --min-gpus"),
             std::string::npos);
 }
 

@@ -63,21 +63,21 @@ TEST(Readers, AStackFileIsTheObjectThatItHolds) {
 TEST(Readers, AStackFileIsComplainedAboutByNameAndPlace) {
   const TemporaryFolder folder;
   const std::string stack = (folder.path() / "ours.json").string();
-  const auto complaint = [&stack] {
+  const auto message_of = [&stack] {
     const CommandResult result = run_flopcast({"simulate", "--model", "gpt3-13b", "--cluster", "2xdgx-a100-80g", "--tp",
                                                "8", "--gbs", "16", "--stack", stack});
     EXPECT_EQ(result.exit_code, 2);
     return result.standard_error;
   };
-  EXPECT_NE(complaint().find(stack), std::string::npos) << "no such file";
+  EXPECT_NE(message_of().find(stack), std::string::npos) << "no such file";
   write_text(stack, R"({"gradient_bites": 2})");
-  EXPECT_NE(complaint().find("gradient_bytes"), std::string::npos) << "the key that was meant";
+  EXPECT_NE(message_of().find("gradient_bytes"), std::string::npos) << "the key that was meant";
   write_text(stack, R"({"gradient_bytes": 20})");
-  EXPECT_NE(complaint().find(stack + ":/gradient_bytes"), std::string::npos) << complaint();
+  EXPECT_NE(message_of().find(stack + ":/gradient_bytes"), std::string::npos) << message_of();
   write_text(stack, "[2]");
-  EXPECT_NE(complaint().find("must hold a JSON object"), std::string::npos);
+  EXPECT_NE(message_of().find("must hold a JSON object"), std::string::npos);
   write_text(stack, R"({"name": "ours"})");
-  EXPECT_NE(complaint().find("unknown stack"), std::string::npos);
+  EXPECT_NE(message_of().find("unknown stack"), std::string::npos);
 }
 
 TEST(Readers, AScriptWithoutALayoutIsNoCrash) {
@@ -169,7 +169,7 @@ TEST(Readers, APathInAJobFileIsRelativeToTheFile) {
 // Late errors of the core's readers must still point into the user's file.
 TEST(Readers, LateComplaintsPointIntoTheFile) {
   const TemporaryFolder folder;
-  const auto complaint = [&folder](const std::string& name, const std::string& text, std::vector<std::string> flags) {
+  const auto message_of = [&folder](const std::string& name, const std::string& text, std::vector<std::string> flags) {
     const std::string file = (folder.path() / name).string();
     write_text(file, text);
     flags.insert(flags.begin(), {"simulate", file});
@@ -179,12 +179,12 @@ TEST(Readers, LateComplaintsPointIntoTheFile) {
   };
   std::string script = read_text(example("megatron-175b-script/train.sh"));
   script.replace(script.find("TENSOR=8"), 8, "TENSOR=7");
-  EXPECT_NE(complaint("train.sh", script, {"--cluster", "16xdgx-a100-80g"}).find("train.sh:"), std::string::npos);
+  EXPECT_NE(message_of("train.sh", script, {"--cluster", "16xdgx-a100-80g"}).find("train.sh:"), std::string::npos);
   const std::string sizes = R"({"data_parallel_size":4,"pipeline_parallel_size":2,"tensor_parallel_size":4})";
   const std::string text =
-      complaint("sizes.json", sizes, {"--model", "gpt3-13b", "--cluster", "2xdgx-a100-80g", "--gbs", "16"});
+      message_of("sizes.json", sizes, {"--model", "gpt3-13b", "--cluster", "2xdgx-a100-80g", "--gbs", "16"});
   EXPECT_NE(text.find("sizes.json:/data_parallel_size"), std::string::npos) << text;
-  const std::string nameless = complaint("train.sh", read_text(example("megatron-175b-script/train.sh")), {});
+  const std::string nameless = message_of("train.sh", read_text(example("megatron-175b-script/train.sh")), {});
   EXPECT_NE(nameless.find("give --cluster NAME"), std::string::npos) << nameless;
 }
 

@@ -91,7 +91,7 @@ TEST_F(RunFaults, AKilledRunLeavesItsFinishedSteps) {
   const CommandResult result = run_with_signal(SIGKILL);
   EXPECT_EQ(result.exit_code, kEnvironmentFailed) << result.standard_error;
   EXPECT_NE(result.standard_error.find("killed by signal 9"), std::string::npos) << result.standard_error;
-  EXPECT_NE(result.standard_error.find(file_.string() + " has the "), std::string::npos) << result.standard_error;
+  EXPECT_NE(result.standard_error.find(file_.string() + " contains the "), std::string::npos) << result.standard_error;
   const Json run = Json::parse(contents_of(file_)).at("run");
   EXPECT_EQ(run.at("complete"), false);
   ASSERT_GE(run.at("steps").size(), 1U);

@@ -442,36 +442,36 @@ TEST_F(Run, ScalesAModelDownUnderItsLayout) {
 }
 
 TEST_F(Run, MistakesAreNamed) {
-  const auto complaint = [](const std::vector<std::string>& more, int exit_code) {
+  const auto message_of = [](const std::vector<std::string>& more, int exit_code) {
     const CommandResult result = start_flopcast(run_of(more));
     EXPECT_EQ(result.exit_code, exit_code) << result.standard_error;
     return result.standard_error;
   };
-  EXPECT_NE(complaint({"--backend", "smoke"}, 2).find("unknown backend \"smoke\""), std::string::npos);
-  EXPECT_NE(complaint({"--recompute", "selective", "--layout.recompute_modules", "moe"}, 2).find("core_attn"),
+  EXPECT_NE(message_of({"--backend", "smoke"}, 2).find("unknown backend \"smoke\""), std::string::npos);
+  EXPECT_NE(message_of({"--recompute", "selective", "--layout.recompute_modules", "moe"}, 2).find("core_attn"),
             std::string::npos);
-  EXPECT_NE(complaint({"--layout.data_parallel", "dataparallel"}, 2).find("layout.data_parallel"), std::string::npos);
-  EXPECT_NE(complaint({"--layout.compression", "8bit", "--zero", "2"}, 2).find("zero 0"), std::string::npos);
-  EXPECT_NE(complaint({"--schedule", "pipedream", "--pp", "2"}, 2).find("model.tied_embeddings"), std::string::npos);
-  EXPECT_NE(complaint({"--scale", "2"}, 2).find("above 0 and at most 1"), std::string::npos);
-  EXPECT_NE(complaint({"--scale", "1/0"}, 2).find("above 0 and at most 1"), std::string::npos);
-  EXPECT_NE(complaint({"--times", "guess"}, 2).find("valid: calibration, job"), std::string::npos);
-  EXPECT_NE(complaint({"--repetitions", "3"}, 2).find("conflicts with --repetitions"), std::string::npos);
-  EXPECT_NE(complaint({"--warmup", "3"}, 2).find("leave none to measure"), std::string::npos);
-  EXPECT_NE(complaint({"--forward", "5ms"}, 2).find("also set --compute sleep"), std::string::npos);
-  EXPECT_NE(complaint({"--compute", "sleep", "--forward", "5"}, 2).find("has no unit"), std::string::npos);
-  EXPECT_NE(complaint({"--compute", "sleep", "--pp", "2", "--forward", "5ms,6ms,7ms"}, 2).find("3 times for 2 stages"),
+  EXPECT_NE(message_of({"--layout.data_parallel", "dataparallel"}, 2).find("layout.data_parallel"), std::string::npos);
+  EXPECT_NE(message_of({"--layout.compression", "8bit", "--zero", "2"}, 2).find("zero 0"), std::string::npos);
+  EXPECT_NE(message_of({"--schedule", "pipedream", "--pp", "2"}, 2).find("model.tied_embeddings"), std::string::npos);
+  EXPECT_NE(message_of({"--scale", "2"}, 2).find("above 0 and at most 1"), std::string::npos);
+  EXPECT_NE(message_of({"--scale", "1/0"}, 2).find("above 0 and at most 1"), std::string::npos);
+  EXPECT_NE(message_of({"--times", "guess"}, 2).find("valid: calibration, job"), std::string::npos);
+  EXPECT_NE(message_of({"--repetitions", "3"}, 2).find("conflicts with --repetitions"), std::string::npos);
+  EXPECT_NE(message_of({"--warmup", "3"}, 2).find("leave none to measure"), std::string::npos);
+  EXPECT_NE(message_of({"--forward", "5ms"}, 2).find("also set --compute sleep"), std::string::npos);
+  EXPECT_NE(message_of({"--compute", "sleep", "--forward", "5"}, 2).find("has no unit"), std::string::npos);
+  EXPECT_NE(message_of({"--compute", "sleep", "--pp", "2", "--forward", "5ms,6ms,7ms"}, 2).find("3 times for 2 stages"),
             std::string::npos);
-  EXPECT_NE(complaint({"--compute", "doze"}, 2).find("network"), std::string::npos);
-  EXPECT_NE(complaint({"--beside", "x.json"}, 2).find("--loss-svg"), std::string::npos);
-  EXPECT_NE(complaint({"--learning-rate", "-1"}, 2).find("positive"), std::string::npos);
-  EXPECT_NE(complaint({"-o", "/dev/full"}, 4).find("/dev/full"), std::string::npos);
-  EXPECT_NE(complaint({"--partition", "green"}, 2).find("--backend virtual-gpus only"), std::string::npos);
-  EXPECT_NE(complaint({"--one-gpu", "2"}, 2).find("--backend nccl only"), std::string::npos);
-  EXPECT_NE(complaint({"--backend", "virtual-gpus", "--partition", "half"}, 2).find("green, streams"),
+  EXPECT_NE(message_of({"--compute", "doze"}, 2).find("network"), std::string::npos);
+  EXPECT_NE(message_of({"--beside", "x.json"}, 2).find("--loss-svg"), std::string::npos);
+  EXPECT_NE(message_of({"--learning-rate", "-1"}, 2).find("positive"), std::string::npos);
+  EXPECT_NE(message_of({"-o", "/dev/full"}, 4).find("/dev/full"), std::string::npos);
+  EXPECT_NE(message_of({"--partition", "green"}, 2).find("only with --backend virtual-gpus"), std::string::npos);
+  EXPECT_NE(message_of({"--one-gpu", "2"}, 2).find("only with --backend nccl"), std::string::npos);
+  EXPECT_NE(message_of({"--backend", "virtual-gpus", "--partition", "half"}, 2).find("green, streams"),
             std::string::npos);
-  EXPECT_NE(complaint({"--backend", "nccl", "--one-gpu", "7"}, 2).find("7, but the job has"), std::string::npos);
-  EXPECT_NE(complaint({"--backend", "nccl", "--compute", "sleep"}, 2).find("sleep is not supported on GPUs"),
+  EXPECT_NE(message_of({"--backend", "nccl", "--one-gpu", "7"}, 2).find("7, but the job has"), std::string::npos);
+  EXPECT_NE(message_of({"--backend", "nccl", "--compute", "sleep"}, 2).find("sleep is not supported on GPUs"),
             std::string::npos);
   const CommandResult huge = start_flopcast({"run", "--model", "gpt3-175b", "--cluster", "dgx-a100-80g", "--gbs", "8"});
   EXPECT_EQ(huge.exit_code, 2);

@@ -92,7 +92,7 @@ TEST(ScheduleShow, AFileSaysItsPolicyOnTheCommandLine) {
   refused({"show", path, "--versions", "--policy", "vertical-sync"}, "the same number of replicas");
   refused({"show", path, "--replicas", "3,1"}, "applies only to generated schedules");
   refused({"show", "--schedule", "pipedream-2bw", "--pp", "2", "-m", "4", "--versions", "--policy", "newest"},
-          "not how pipedream-2bw updates");
+          "conflicts with pipedream-2bw");
   refused({"show", "--schedule", "pipedream", "--pp", "2", "-m", "4", "--replicas", "3,,1"}, "whole number per stage");
   refused({"show", "--schedule", "gpipe", "--pp", "2", "-m", "4", "--replicas", "3,1"}, "has no effect on schedule");
 }
@@ -222,7 +222,7 @@ TEST(ScheduleCompare, SharesANumberForEachRankOutToItsChunks) {
   EXPECT_EQ(all.at("refused")[0].at("reason"), "--forward: 3 numbers for 2 stages of naive");
   const CommandResult unit = run_schedule({"compare", "--pp", "2", "-m", "4", "--forward", "1ms"});
   EXPECT_EQ(unit.exit_code, 2);
-  EXPECT_NE(unit.standard_error.find("without unit"), std::string::npos) << unit.standard_error;
+  EXPECT_NE(unit.standard_error.find("without a unit"), std::string::npos) << unit.standard_error;
 }
 
 TEST(ScheduleFiles, KeepToTheShapeThatIsGiven) {
@@ -240,7 +240,8 @@ TEST(ScheduleFiles, KeepToTheShapeThatIsGiven) {
   refused({"timeline", "--schedule", "1f1b", "--pp", "2", "-m", "2", "--vpp", "2"}, "has no effect on any");
   refused({"schedule", "compare", "--schedule", small + "," + replicated}, "cannot be compared");
   refused({"schedule", "show", "--schedule", small, "--pp", "2"}, "applies only to generated schedules");
-  refused({"schedule", "compare", "--schedule", "1f1b", "--pp", "2", "-m", "2", "--chains", "0-0,1-1"}, "in a file");
+  refused({"schedule", "compare", "--schedule", "1f1b", "--pp", "2", "-m", "2", "--chains", "0-0,1-1"},
+          "given as a file");
   const CommandResult both = run_flopcast({"timeline", "--schedule", small + "," + replicated});
   EXPECT_EQ(both.exit_code, 0) << both.standard_error;
   EXPECT_NE(both.standard_output.find("no comparison: " + small + " has 2 ranks and 1 microbatch, "), std::string::npos)
@@ -324,7 +325,8 @@ TEST(ScheduleCompare, RefusesWhatItCannotUse) {
   refused({"--pp", "4", "-m", "4", "--schedule", "GPipe"}, "did you mean gpipe");
   refused({"--pp", "4", "-m", "4", "--schedule", "ZB-H1"}, "did you mean zb-h1");
   refused({"--pp", "4", "-m", "4", "--schedule", "gpipe", "--replicas", "1,1,1,1"}, "has no effect on any");
-  refused({"--pp", "4", "-m", "4", "--schedule", "gpipe,1f1b", "--fused", "2"}, "no forward and backward passes overlap");
+  refused({"--pp", "4", "-m", "4", "--schedule", "gpipe,1f1b", "--fused", "2"},
+          "no forward and backward passes overlap");
   refused({"--pp", "4", "-m", "4", "--backward", "2", "--backward-input", "3"}, "is more than --backward");
   const CommandResult partition = run_flopcast({"partition", "--costs", "1,2,3", "--stages", "2", "--tp", "2"});
   EXPECT_EQ(partition.exit_code, 2);

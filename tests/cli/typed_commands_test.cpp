@@ -16,7 +16,7 @@
 namespace flopcast {
 namespace {
 
-std::vector<std::string> typed_words(const std::string& command) {
+std::vector<std::string> user_spelling(const std::string& command) {
   std::vector<std::string> words;
   std::istringstream stream(command);
   for (std::string word; stream >> word;) {
@@ -51,7 +51,7 @@ void fill(const std::filesystem::path& folder) {
   for (const char* made :
        {"schedule export --schedule zbv --pp 4 -m 8 -o mine.csv", "simulate JOB --tp 2 --format json -o a.json",
         "simulate JOB --tp 4 --format json -o b.json", "plan JOB --recompute full --top 3 -o plan.json"}) {
-    ASSERT_EQ(run_flopcast(typed_words(made), options).exit_code, 0) << made;
+    ASSERT_EQ(run_flopcast(user_spelling(made), options).exit_code, 0) << made;
   }
   std::string log = "using world size: 32, data-parallel size: 16, tensor-model-parallel size: 2\n";
   for (int step = 1; step <= 8; ++step) {
@@ -75,7 +75,7 @@ void try_all(const char* file) {
     if (line.empty() || line.front() == '#') continue;
     const std::vector<std::string> cells = split(line, '\t');
     ASSERT_EQ(cells.size(), 3u) << line;
-    const CommandResult result = run_flopcast(typed_words(cells[0]), options);
+    const CommandResult result = run_flopcast(user_spelling(cells[0]), options);
     const std::string printed = result.standard_output + result.standard_error;
     EXPECT_EQ(std::to_string(result.exit_code), cells[1]) << cells[0] << "\n" << printed.substr(0, 2'000);
     for (const std::string& words : split(cells[2], '|')) {
@@ -141,7 +141,7 @@ TEST(TypedCommands, TablesFitTheTerminal) {
     options.working_directory = folder.path();
     options.environment = {{"COLUMNS", std::to_string(width)}, {"LC_ALL", "C.UTF-8"}};
     for (const std::string& command : typed) {
-      const CommandResult result = start_flopcast(typed_words(command), options);
+      const CommandResult result = start_flopcast(user_spelling(command), options);
       EXPECT_EQ(result.exit_code, 0) << command << "\n" << result.standard_error;
       std::istringstream lines(result.standard_output);
       for (std::string line; std::getline(lines, line);) {
@@ -173,7 +173,7 @@ TEST(TypedCommands, AWrongValueIsAnsweredInOurWordsForEveryFlag) {
   std::set<std::string> known;
   int tried = 0;
   for (const std::string& command : all_commands()) {
-    std::vector<std::string> words = typed_words(command + " --list-flags");
+    std::vector<std::string> words = user_spelling(command + " --list-flags");
     std::istringstream flags(run_flopcast(words, options).standard_output);
     // These commands need only a flag to start, so a missing file stops them.
     const bool begins = command == "validate" || command == "calibrate";
@@ -211,10 +211,10 @@ TEST(TypedCommands, OfTwoNamesOfAKeyTheLastWins) {
   for (const std::string& first : names) {
     for (const std::string& last : names) {
       const std::string command = fmt::format("simulate JOB {} 2 {} 4 --format json", first, last);
-      EXPECT_EQ(json_of(run_flopcast(typed_words(command)))["job"]["layout"]["tp"], 4) << command;
+      EXPECT_EQ(json_of(run_flopcast(user_spelling(command)))["job"]["layout"]["tp"], 4) << command;
     }
   }
-  EXPECT_EQ(json_of(run_flopcast(typed_words(
+  EXPECT_EQ(json_of(run_flopcast(user_spelling(
                 "simulate JOB --tp 2 --sp --sp=false --format json")))["job"]["layout"]["sequence_parallel"],
             false);
 }
@@ -238,8 +238,8 @@ TEST(TypedCommands, AMinusIsStandardInput) {
       named.replace(place, 4, file);
       piped.replace(place, 4, "-");
       options.standard_input = read_text(folder.path() / file);
-      const CommandResult from_file = start_flopcast(typed_words(named), options);
-      const CommandResult from_pipe = start_flopcast(typed_words(piped), options);
+      const CommandResult from_file = start_flopcast(user_spelling(named), options);
+      const CommandResult from_pipe = start_flopcast(user_spelling(piped), options);
       EXPECT_EQ(from_file.exit_code, 0) << named << from_file.standard_error;
       EXPECT_EQ(from_pipe.exit_code, 0) << piped << from_pipe.standard_error;
       EXPECT_EQ(from_pipe.standard_output.empty(), false) << piped;

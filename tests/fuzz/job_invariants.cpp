@@ -12,7 +12,7 @@
 #include "base/text/error.hpp"
 #include "model/job/fields.hpp"
 #include "model/job/read_job.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "tests/property/random_jobs.hpp"

@@ -19,7 +19,7 @@
 #include "model/config/document.hpp"
 #include "model/job/device_profile.hpp"
 #include "model/job/read_job.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 #include "reports/timeline/writers.hpp"
 #include "sim/cells/cell.hpp"
 #include "sim/files/flow_case.hpp"

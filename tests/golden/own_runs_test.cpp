@@ -50,14 +50,14 @@ bool on_h100(const Job& job) {
   return job.cluster.device.name == "h100";
 }
 
-std::vector<OwnRun> runs_of(const Source& source) {
-  std::vector<OwnRun> runs;
+std::vector<UserRun> runs_of(const Source& source) {
+  std::vector<UserRun> runs;
   for (const PublishedFile& file : shipped_published()) {
     if (file.source != source.source) continue;
     for (const PublishedRow& row : file.rows) {
       const MappedRow mapped = map_row(row, file.about);
       if (!mapped.skip_reason.empty() || mapped.steps_overlap || row.collective || row.layer_s) continue;
-      OwnRun run;
+      UserRun run;
       run.id = row.id;
       run.root = mapped.job;
       run.job = read_job(*mapped.job, Origins{});
@@ -68,7 +68,7 @@ std::vector<OwnRun> runs_of(const Source& source) {
       runs.push_back(std::move(run));
     }
   }
-  std::vector<OwnRun> some;
+  std::vector<UserRun> some;
   for (std::size_t index = 0; index < runs.size(); index += source.every) some.push_back(std::move(runs[index]));
   return some;
 }
@@ -81,7 +81,7 @@ class HeldOutRuns : public testing::TestWithParam<Source> {};
 
 TEST_P(HeldOutRuns, AFewForecastTheOthers) {
   constexpr int kChoices = 10;
-  const std::vector<OwnRun> runs = runs_of(GetParam());
+  const std::vector<UserRun> runs = runs_of(GetParam());
   ASSERT_GT(runs.size(), 8u);
   const std::vector<LearningPoint> curve = learning_curve(runs, {1, 2, 4}, RunChoice::kRandom, kChoices, no_file);
   for (const LearningPoint& point : curve) {

@@ -132,35 +132,36 @@ int launch_on_nccl(const LaunchOptions& options, const ThreadOptions& threads) {
   about.dtype = name_of(run.precision);
   about.libraries = {{"nccl", "mock"}};
   about.conditions = "threads of a process, with a fake NCCL";
-  keep_run(options, run.prepared, about, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
-    const TrainingPlan& plan = run.prepared.plan;
-    results.assign(static_cast<std::size_t>(plan.ranks()), {});
-    FakeNccl nccl;
-    const std::unique_ptr<TcpServer> server = serve_tcp_store({});
-    std::vector<std::thread> ranks;
-    for (int rank = 0; rank < plan.ranks(); ++rank) {
-      ranks.emplace_back([&, rank] {
-        const ProcessPlace place{rank, plan.ranks(), rank};
-        const std::unique_ptr<Store> store = open_tcp_store("127.0.0.1", server->port(), "", run.patience());
-        QueuedDevice device(rank, 0);
-        QueuedKernels kernels(device);
-        NcclTransport transport(nccl, device, [&device](Queue queue) { return &device.of(queue); }, *store,
-                                {.place = place, .patience = run.patience(), .interruption = run.interruption});
-        try {
-          train_rank(plan, {device, kernels}, transport, results[static_cast<std::size_t>(rank)], between);
-          transport.note({.kind = Activity::Kind::kDone, .action = {}});
-          store->set(kDoneKey + std::to_string(rank), "");
-          for (int other = 0; other < plan.ranks(); ++other) {
-            wait_for(*store, kDoneKey + std::to_string(other), run.patience(), "the end of a rank");
-          }
-        } catch (const std::exception& error) {
-          complain(complaint_about(error).text);
-          std::_Exit(kEnvironmentFailed);
+  run_with_result_file(
+      options, run.prepared, about, [&](std::vector<RankResult>& results, const BetweenSteps& between) {
+        const TrainingPlan& plan = run.prepared.plan;
+        results.assign(static_cast<std::size_t>(plan.ranks()), {});
+        FakeNccl nccl;
+        const std::unique_ptr<TcpServer> server = serve_tcp_store({});
+        std::vector<std::thread> ranks;
+        for (int rank = 0; rank < plan.ranks(); ++rank) {
+          ranks.emplace_back([&, rank] {
+            const ProcessPlace place{rank, plan.ranks(), rank};
+            const std::unique_ptr<Store> store = open_tcp_store("127.0.0.1", server->port(), "", run.patience());
+            QueuedDevice device(rank, 0);
+            QueuedKernels kernels(device);
+            NcclTransport transport(nccl, device, [&device](Queue queue) { return &device.of(queue); }, *store,
+                                    {.place = place, .patience = run.patience(), .interruption = run.interruption});
+            try {
+              train_rank(plan, {device, kernels}, transport, results[static_cast<std::size_t>(rank)], between);
+              transport.note({.kind = Activity::Kind::kDone, .action = {}});
+              store->set(kDoneKey + std::to_string(rank), "");
+              for (int other = 0; other < plan.ranks(); ++other) {
+                wait_for(*store, kDoneKey + std::to_string(other), run.patience(), "the end of a rank");
+              }
+            } catch (const std::exception& error) {
+              print_error(error_report(error).text);
+              std::_Exit(kEnvironmentFailed);
+            }
+          });
         }
+        for (std::thread& rank : ranks) rank.join();
       });
-    }
-    for (std::thread& rank : ranks) rank.join();
-  });
   return 0;
 }
 

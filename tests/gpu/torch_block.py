@@ -546,8 +546,8 @@ def libraries():
 MEMORY = {"reserved": ("reserved_gib", "peak_memory_gib"), "allocated": ("allocated_gib", "allocated_gib")}
 
 
-def percent(told, seen):
-    return 100 * (told / seen - 1)
+def percent(predicted, seen):
+    return 100 * (predicted / seen - 1)
 
 
 def table_of(rows):
@@ -555,17 +555,17 @@ def table_of(rows):
     lines = ["| row | forecast (s) | by the profile (s) | measured (s) | error % | profile % | reserved (GiB) "
              "| error % | allocated (GiB) | error % | |", "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|"]
     for row in rows:
-        told, profiled, seen = row["forecast"], row.get("by_profile"), row.get("measured", {})
-        cells = [row["id"], f"{told['iteration_s']:.4f}", f"{profiled['iteration_s']:.4f}" if profiled else ""]
+        predicted, profiled, seen = row["forecast"], row.get("by_profile"), row.get("measured", {})
+        cells = [row["id"], f"{predicted['iteration_s']:.4f}", f"{profiled['iteration_s']:.4f}" if profiled else ""]
         if "iteration_s" in seen:
-            cells += [f"{seen['iteration_s']:.4f}", f"{percent(told['iteration_s'], seen['iteration_s']):+.1f}",
+            cells += [f"{seen['iteration_s']:.4f}", f"{percent(predicted['iteration_s'], seen['iteration_s']):+.1f}",
                       f"{percent(profiled['iteration_s'], seen['iteration_s']):+.1f}" if profiled else ""]
         else:
             cells += ["", "", ""]
         for forecasted, measured in MEMORY.values():
-            cells += ([f"{told[forecasted]:.1f} / {seen[measured]:.1f}",
-                       f"{percent(told[forecasted], seen[measured]):+.1f}"] if measured in seen
-                      else [f"{told[forecasted]:.1f} /", ""])
+            cells += ([f"{predicted[forecasted]:.1f} / {seen[measured]:.1f}",
+                       f"{percent(predicted[forecasted], seen[measured]):+.1f}"] if measured in seen
+                      else [f"{predicted[forecasted]:.1f} /", ""])
         why = f"failed: {row['failed']}" if "failed" in row else row.get("left_out", "")
         cells.append(why.replace("|", "/"))
         lines.append(f"| {' | '.join(cells)} |")
@@ -578,8 +578,8 @@ def mean_errors(rows):
     errors = {"catalogue": [percent(row["forecast"]["iteration_s"], row["measured"]["iteration_s"]) for row in timed],
               "profile": [percent(row["by_profile"]["iteration_s"], row["measured"]["iteration_s"]) for row in timed
                           if "by_profile" in row]}
-    for what, (told, seen) in MEMORY.items():
-        errors[what] = [percent(row["forecast"][told], row["measured"][seen]) for row in timed
+    for what, (predicted, seen) in MEMORY.items():
+        errors[what] = [percent(row["forecast"][predicted], row["measured"][seen]) for row in timed
                         if seen in row["measured"]]
     return {what: statistics.mean(abs(error) for error in values) for what, values in errors.items() if values}
 

@@ -21,7 +21,7 @@
 #include "base/text/error.hpp"
 #include "model/job/fields.hpp"
 #include "model/job/read_job.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 #include "sim/files/result_file.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/run/run.hpp"
@@ -111,7 +111,7 @@ TEST(JobProperties, EveryPathIsAFlagThatSaysWhatTheFileWould) {
       Json value = some_job_value(*key.entry, seed);
       if (key.kind == FieldKind::kQuantity) value = flag_text(value);
       Json in_file = job_beginnings().front();
-      lay_over(key.field, value, in_file);
+      set_key(key.field, value, in_file);
       Json by_flag = job_beginnings().front();
       Origins origins;
       apply_flags({{&key, "--" + key.field, flag_text(value)}}, by_flag, origins);
@@ -383,104 +383,6 @@ TEST(Schemas, AreWhatTheTablesSay) {
     const std::string schema = rules.dump(2) + "\n";
     if (std::getenv("FLOPCAST_BLESS") != nullptr) write_text(file, schema);
     EXPECT_EQ(read_text(file), schema);
-  }
-}
-
-// Generates docs/job-file.md: every key with its values, from the tables that read it.
-class JobFilePage {
- public:
-  std::string text() {
-    text_ =
-        "# The job file\n\nModel, cluster, layout and training of a job: JSON in which `//` comments are allowed and "
-        "an unknown key is an\nerror. Every path is also a flag (`--layout.tp 8`); a flag takes precedence over the "
-        "file, and `flopcast simulate JOB\n--show-config` prints every value with its origin. Quantities carry a unit "
-        "(`\"450GB/s\"`, `\"80GiB\"`). This page is\ngenerated from the tables that the program reads with; editors "
-        "can use [job-1.schema.json](schema/job-1.schema.json).\n\n```json\n{\n  \"model\": \"gpt3-175b\",\n  "
-        "\"cluster\": {\"name\": \"dgx-a100-80g\", "
-        "\"nodes\": 8},\n  \"layout\": {\"tp\": 8, \"pp\": 8, \"vpp\": 3, \"schedule\": \"interleaved\", "
-        "\"global_batch_size\": 64},\n  \"training\": {\"sequence_length\": 2048, \"precision\": \"bf16\"}\n}\n```\n";
-    for (const FieldInfo& section : job_fields()) {
-      if (section.parts != nullptr) add_section(std::string(section.key), section);
-    }
-    return text_;
-  }
-
- private:
-  void add_section(const std::string& path, const FieldInfo& object) {
-    text_ += fmt::format("\n## `{}`\n\n{}.\n\n| key | values | default | flag | description |\n|---|---|---|---|---|\n",
-                         path, object.help.empty() ? std::string(object.key) : std::string(object.help));
-    std::vector<const FieldInfo*> inner;
-    for (const FieldInfo* field : object.parts()) {
-      text_ += fmt::format("| `{}` | {} | {} | {} | {} |\n", field->key, takes(*field), without(*field), flag(*field),
-                           escaped(field->help));
-      if (field->parts != nullptr && open_.insert(field->parts).second) inner.push_back(field);
-    }
-    for (const FieldInfo* field : inner) {
-      add_section(fmt::format("{}.{}{}", path, field->key, field->kind == FieldKind::kList ? "[]" : ""), *field);
-    }
-  }
-
-  static std::string escaped(std::string_view words) {
-    std::string text;
-    for (const char letter : words) text += letter == '|' ? std::string("\\|") : std::string(1, letter);
-    return text;
-  }
-
-  static std::string takes(const FieldInfo& field) {
-    constexpr std::size_t kMostListed = 12;
-    if (field.choices != nullptr) {
-      const std::vector<std::string> names = field.choices();
-      if (names.size() <= kMostListed) return fmt::format("{}", fmt::join(names, ", "));
-      return fmt::format("one of {} names: `flopcast catalog`", names.size());
-    }
-    switch (field.kind) {
-      case FieldKind::kWhole:
-        return fmt::format("a whole number from {:g}", field.smallest);
-      case FieldKind::kNumber:
-        return field.largest > 0.0 ? fmt::format("a number up to {:g}", field.largest) : "a number";
-      case FieldKind::kBoolean:
-        return "true, false";
-      case FieldKind::kText:
-      case FieldKind::kChoice:
-        return "a text";
-      case FieldKind::kWholeList:
-        return "a list of whole numbers";
-      case FieldKind::kQuantity:
-        return fmt::format("a quantity: {}", accepted_units(field.dimension));
-      case FieldKind::kObject:
-        return field.parts != nullptr ? "an object, below" : "an object";
-      case FieldKind::kList:
-        return field.parts != nullptr ? "a list of objects, below" : "a list";
-    }
-    return "";
-  }
-
-  static std::string without(const FieldInfo& field) {
-    if (field.required) return "**required**";
-    if (!field.otherwise.empty()) return escaped(field.otherwise);
-    if (field.fallback == nullptr) return "";
-    const nlohmann::ordered_json value = field.fallback(field);
-    if (value.is_null() || value.is_structured()) return "";
-    return value.is_string() ? value.get<std::string>() : value.dump();
-  }
-
-  static std::string flag(const FieldInfo& field) {
-    return field.aliases.empty() ? "" : fmt::format("`{}`", field.aliases.front());
-  }
-
-  std::string text_;
-  std::set<FieldInfos (*)()> open_;  // tables that are already on the page
-};
-
-// FLOPCAST_BLESS=1 rewrites the page.
-TEST(Documents, TheJobFileIsWhatTheTablesSay) {
-  const std::filesystem::path file = project_folder() / "docs" / "job-file.md";
-  const std::string page = JobFilePage().text();
-  if (std::getenv("FLOPCAST_BLESS") != nullptr) write_text(file, page);
-  EXPECT_EQ(read_text(file), page);
-  for (const JobKey& key : job_keys()) {
-    const std::string name = key.field.substr(key.field.rfind('.') + 1);
-    EXPECT_NE(page.find(fmt::format("`{}`", name)), std::string::npos) << key.field;
   }
 }
 

@@ -7,7 +7,7 @@
 #include "model/catalog/catalogue.hpp"
 #include "model/job/fields.hpp"
 #include "model/job/read_job.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 #include "sim/forecast/forecast.hpp"
 #include "sim/forecast/prepare.hpp"
 #include "sim/schedules/catalogue.hpp"
@@ -254,7 +254,7 @@ Json job_with(std::size_t beginning, const std::vector<std::pair<std::size_t, st
     const JobKey& key = job_keys()[index % job_keys().size()];
     if (key.entry->names_object || key.field == "training.profile" || key.field == "training.fitted") continue;
     Json changed = job;
-    lay_over(key.field, some_job_value(*key.entry, seed), changed);
+    set_key(key.field, some_job_value(*key.entry, seed), changed);
     if (!prepared_job(changed) || !uses_its_profile(changed)) continue;
     job = std::move(changed);
     if (covered != nullptr) covered->insert(key.field);

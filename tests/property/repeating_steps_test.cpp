@@ -79,7 +79,7 @@ TEST(RepeatingSteps, TakeWhatAllMicrobatchesTake) {
       try {
         const Job job = read_job(root, {});
         whole = prepare(job, no_files);
-        few = prepare_as_it_repeats(job, no_files);
+        few = prepare_periodic(job, no_files);
       } catch (const ConfigError&) {
         continue;  // a layout that the schedule refuses
       }
@@ -111,7 +111,7 @@ TEST(RepeatingSteps, TakeWhatAllMicrobatchesTake) {
 
 Evaluation evaluated(const Json& root, bool as_it_repeats) {
   const Job job = read_job(root, {});
-  return evaluate(as_it_repeats ? prepare_as_it_repeats(job, no_files) : prepare(job, no_files), Detail::kTime);
+  return evaluate(as_it_repeats ? prepare_periodic(job, no_files) : prepare(job, no_files), Detail::kTime);
 }
 
 // On uneven stages, a step repeats after several microbatches, 14 and 13 here; if no period is found, it is simulated
@@ -152,7 +152,7 @@ TEST(RepeatingSteps, UnevenStagesWithoutAPeriodArePlayedWhole) {
       const int vpp = std::string(schedule) == "1f1b-v" ? 2 : 1;
       const Job job = read_job(job_of(schedule, 8, vpp, microbatches), {});
       PreparedStep whole = prepare(job, no_files);
-      PreparedStep few = prepare_as_it_repeats(job, no_files);
+      PreparedStep few = prepare_periodic(job, no_files);
       give_times(random, false, whole.times);
       few.times = whole.times;
       ASSERT_EQ(evaluate(few, Detail::kTime).time_s, evaluate(whole, Detail::kTime).time_s) << schedule << round;

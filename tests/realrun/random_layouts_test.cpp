@@ -348,7 +348,7 @@ class Exceptions {
       const bool again =
           layout.recompute_every ? (index + 1) % *layout.recompute_every == 0 : index < layout.recomputed(layers);
       const LayerState state = layer_state(step_.job.training.finetune, model.layers, (first + index) % model.layers);
-      count += again && state != LayerState::kStill ? 1 : 0;
+      count += again && state != LayerState::kFrozenNoGradient ? 1 : 0;
     }
     return count;
   }
@@ -374,10 +374,10 @@ class Exceptions {
   // only.
   void redone_exchanges(const std::vector<int>& stages) {
     const Layout& layout = step_.job.layout;
-    const bool redoes =
+    const bool recomputes =
         layout.recompute == Recompute::kSelective &&
         (!layout.recompute_modules || (*layout.recompute_modules & bit_of(RecomputeModule::kCoreAttention)).any());
-    if (layout.cp == 1 || !redoes) return;
+    if (layout.cp == 1 || !recomputes) return;
     const auto sent_with = [&](Recompute again, int stage) {
       Job job = step_.job;
       job.layout.recompute = again;

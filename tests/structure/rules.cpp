@@ -174,7 +174,7 @@ std::vector<std::string> types_defined(std::string_view text) {
   return types;
 }
 
-std::string circle_of_rooms(std::string_view folder, const std::map<std::string, std::string>& files) {
+std::string include_cycle(std::string_view folder, const std::map<std::string, std::string>& files) {
   const std::string start = std::string(folder) + "/";
   const auto room_of = [](const std::string& path) {
     const std::size_t end = path.find('/', path.find('/') + 1);

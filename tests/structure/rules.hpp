@@ -20,6 +20,6 @@ std::vector<std::string> types_defined(std::string_view text);
 
 /// A cycle of includes between the rooms of a top-level folder, given as the includes that form it; empty if there is
 /// none. A room is a subfolder, or a header with its source directly in the folder. `files` maps paths to texts.
-std::string circle_of_rooms(std::string_view folder, const std::map<std::string, std::string>& files);
+std::string include_cycle(std::string_view folder, const std::map<std::string, std::string>& files);
 
 }  // namespace flopcast

@@ -86,7 +86,7 @@ TEST(StructureRules, TypesAreFoundWithTheirNamespaces) {
 TEST(ProjectStructure, NoTypeIsDefinedTwice) {
   std::map<std::string, std::string> header_of;
   for (const char* folder : {"base", "model", "sim", "planner", "import", "calibrate", "realrun", "reports", "cli",
-                             "api", "python", "api", "tests/support"}) {
+                             "api", "tests/support"}) {
     for (const auto& entry : fs::recursive_directory_iterator(project_folder() / folder)) {
       if (entry.path().extension() != ".hpp") continue;
       const std::string path = entry.path().lexically_relative(project_folder()).generic_string();
@@ -102,7 +102,7 @@ TEST(ProjectStructure, NoTypeIsDefinedTwice) {
 }
 
 TEST(StructureRules, CirclesOfRoomsAreFound) {
-  const auto circle = [](const std::map<std::string, std::string>& files) { return circle_of_rooms("sim", files); };
+  const auto circle = [](const std::map<std::string, std::string>& files) { return include_cycle("sim", files); };
   EXPECT_EQ(circle({{"sim/a/x.hpp", "#include \"sim/b/y.hpp\"\n"}, {"sim/b/y.hpp", "#include \"model/a/z.hpp\"\n"}}),
             "");
   EXPECT_EQ(circle({{"sim/a/x.hpp", "#include \"sim/b/y.hpp\"\n"},
@@ -121,7 +121,7 @@ TEST(ProjectStructure, RoomsFormNoCircle) {
       files[entry.path().lexically_relative(project_folder()).generic_string()] = read_text(entry.path());
     }
     EXPECT_FALSE(files.empty()) << folder;
-    EXPECT_EQ(circle_of_rooms(folder, files), "");
+    EXPECT_EQ(include_cycle(folder, files), "");
   }
 }
 
@@ -151,7 +151,7 @@ TEST(ProjectStructure, CommentsNameFilesThatExist) {
   std::set<std::string> names;
   std::vector<fs::path> sources;
   for (const char* folder : {"base", "model", "import", "sim", "planner", "calibrate", "realrun", "reports", "cli",
-                             "api", "python", "api", "python", "web", "tests"}) {
+                             "api", "python", "web", "tests"}) {
     for (const auto& entry : fs::recursive_directory_iterator(project_folder() / folder)) {
       names.insert(entry.path().filename().string());
       const fs::path extension = entry.path().extension();

@@ -30,11 +30,28 @@ bool has_one_of(const Json& value, const Json& types) {
 }
 
 void refuse_unknown_keywords(const Json& schema) {
-  static const std::set<std::string> known = {
-      "$schema", "$ref",     "title",      "description", "type",          "const",
-      "enum",    "required", "default",    "properties",  "propertyNames", "additionalProperties",
-      "items",   "minimum",  "minItems",   "maxItems",    "pattern",       "maximum",
-      "if",      "then",     "definitions"};
+  static const std::set<std::string> known = {"$schema",
+                                              "deprecated",
+                                              "$ref",
+                                              "title",
+                                              "description",
+                                              "type",
+                                              "const",
+                                              "enum",
+                                              "required",
+                                              "default",
+                                              "properties",
+                                              "propertyNames",
+                                              "additionalProperties",
+                                              "items",
+                                              "minimum",
+                                              "minItems",
+                                              "maxItems",
+                                              "pattern",
+                                              "maximum",
+                                              "if",
+                                              "then",
+                                              "definitions"};
   for (const auto& item : schema.items()) {
     if (known.count(item.key()) == 0) throw std::runtime_error("unknown schema keyword " + item.key());
   }

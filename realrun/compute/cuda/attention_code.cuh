@@ -41,7 +41,7 @@ struct Head {
     return query < length ? Range{first_seen(query), end_seen(query)} : Range{};
   }
   // Empty if there is no such key.
-  __device__ Range who_see(int key) const {
+  __device__ Range seen_from(int key) const {
     if (key >= length) return {};
     const int first = size.causal ? key : 0;
     if (size.chunk > 0) return {first, min(length, (key / size.chunk + 1) * size.chunk)};

@@ -28,7 +28,7 @@ std::string version_text(int version) {
 // kernels, which may wait for other ranks (CUDA programming guide, Lazy Loading, Concurrent Execution). The kernel of a
 // product is known only when cuBLASLt launches it, so all kernels are loaded at the start, at a cost in time and
 // memory.
-void let_streams_run_side_by_side() {
+void configure_cuda_environment() {
   constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS";
   const char* given = std::getenv(kConnections);
   // Other programs ask users to set one connection, with which a rank would wait for itself.
@@ -39,7 +39,7 @@ void let_streams_run_side_by_side() {
 }
 
 void require_driver() {
-  let_streams_run_side_by_side();
+  configure_cuda_environment();
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver != nullptr) return;  // stays loaded: CUDA needs it anyway
   throw EnvironmentError(

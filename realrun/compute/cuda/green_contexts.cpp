@@ -108,7 +108,7 @@ class TriedEvent {
 
 // Runs kernels, and checks that events of one part can order another part and be timed within a part. Returns true if
 // they can also be timed against those of other parts and of the whole GPU.
-bool try_out(const std::vector<GreenPart>& parts) {
+bool verify_parts(const std::vector<GreenPart>& parts) {
   const cudaStream_t first = parts.front().streams.front();
   const cudaStream_t last = parts.back().streams.back();
   TriedEvent start;
@@ -173,7 +173,7 @@ GreenParts split_gpu(int count, int streams) {
     require(driver.resource(device, &whole, CU_DEV_RESOURCE_TYPE_SM), "cuDeviceGetDevResource");
     const std::vector<CUdevResource> split = split_evenly(driver, whole, static_cast<unsigned>(count), ordinal);
     for (const CUdevResource& resource : split) result.parts.push_back(make_part(driver, device, resource, streams));
-    result.timed_together = try_out(result.parts);
+    result.timed_together = verify_parts(result.parts);
   } catch (const Refusal& refusal) {
     result.parts.clear();
     result.refusal = refusal.what();

@@ -244,9 +244,9 @@ __global__ void __launch_bounds__(kTensorThreads, 2)
   float of_keys[kWidth / kColumns][4] = {};
   float of_values[kWidth / kColumns][4] = {};
   const int first_query = size.causal ? first_key / kQueries * kQueries : 0;
-  const int end_query = any.who_see(min(first_key + kTensorRows, any.length) - 1).end;
+  const int end_query = any.seen_from(min(first_key + kTensorRows, any.length) - 1).end;
   Range seers[2];
-  for (int half = 0; half < 2; ++half) seers[half] = any.who_see(first_key + own_row + row_of(2 * half));
+  for (int half = 0; half < 2; ++half) seers[half] = any.seen_from(first_key + own_row + row_of(2 * half));
   for (int number = first_head; number < first_head + group; ++number) {
     const Head head = head_of(qkv, size, number);
     const GivenRows given = rows_of_head(all, head, size);

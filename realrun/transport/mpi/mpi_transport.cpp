@@ -71,7 +71,7 @@ class GroupOperation {
       }
       messages_ = std::move(left);
       if (!messages_.empty()) return false;
-      if (phase_ == CollectivePhase::kReduce) add_up();
+      if (phase_ == CollectivePhase::kReduce) sum_inputs();
       const bool collects = phase_ == CollectivePhase::kReduce && collective_.kind == CollectiveKind::kAllReduce;
       phase_ = std::nullopt;
       if (collects) begin(CollectivePhase::kCollect);
@@ -118,7 +118,7 @@ class GroupOperation {
     }
   }
   // Sums in the order of the members.
-  void add_up() {
+  void sum_inputs() {
     const ByteRange own = leaving(group_, collective_, CollectivePhase::kReduce, group_.index);
     const ByteRange sum = arriving(group_, collective_, CollectivePhase::kReduce, group_.index);
     std::vector<const std::byte*> inputs;
@@ -441,13 +441,13 @@ void run_mpi(Processes& processes, const MpiOptions& options, const std::functio
   // From here on, a process that dies has failed, whatever it did before.
   processes.board().note({});
   try {
-    std::optional<Watchdog> limit(std::in_place, longest_silence(options.patience), end_saying([&] {
+    std::optional<Watchdog> limit(std::in_place, longest_silence(options.patience), exit_reporting([&] {
                                     return fmt::format("{} is stuck: MPI has not created channels for {} ms",
                                                        whereabouts(), longest_silence(options.patience).count());
                                   }));
     MpiTransport transport(processes, options.patience);
     limit.reset();
-    const Watchdog watchdog(longest_silence(options.patience), end_saying([&] {
+    const Watchdog watchdog(longest_silence(options.patience), exit_reporting([&] {
                               return fmt::format("{} is stuck: no computation or MPI call has returned for {} ms",
                                                  whereabouts(), longest_silence(options.patience).count());
                             }),

@@ -203,9 +203,9 @@ void catch_termination() {
 
 }  // namespace
 
-std::function<void()> end_saying(std::function<std::string()> stuck) {
+std::function<void()> exit_reporting(std::function<std::string()> stuck) {
   return [stuck = std::move(stuck)] {
-    complain("error: " + stuck());
+    print_error("error: " + stuck());
     std::fflush(nullptr);
     std::_Exit(kEnvironmentFailed);
   };
@@ -267,7 +267,7 @@ std::chrono::milliseconds in_turn(std::chrono::milliseconds patience, int rank) 
 }
 
 std::function<void()> stuck_in(const char* call, std::chrono::milliseconds patience) {
-  return end_saying([call, patience] {
+  return exit_reporting([call, patience] {
     return fmt::format("rank {} is stuck in {}: it has waited {} ms for the other processes{}", own_launched_rank(),
                        call, patience.count(), stopped_ranks());
   });
@@ -315,7 +315,7 @@ std::string Processes::whereabouts(int rank) const {
 
 void Processes::watch() {
   if (failure_.empty()) listen();
-  if (failure_.empty()) look_for_the_dead();
+  if (failure_.empty()) check_for_dead_processes();
   if (failure_.empty() && told_to_stop) {
     failure_ = fmt::format("rank {} was stopped by a signal in {}", rank_, to_string(*board_.activity_of(rank_)));
     tells_ = rank_ == board_.first_alive();
@@ -336,7 +336,7 @@ void Processes::listen() {
   failure_.assign(heard_.data(), static_cast<std::size_t>(length));
 }
 
-void Processes::look_for_the_dead() {
+void Processes::check_for_dead_processes() {
   const Clock::time_point now = Clock::now();
   if (now - looked_ < std::chrono::milliseconds(50) && !told_to_stop) return;
   looked_ = now;
@@ -390,7 +390,7 @@ void Processes::end(int exit_code) {
   _exit(exit_code);
 }
 
-std::optional<std::string> tell_by_mpi(int rank, int ranks, const std::string& given) {
+std::optional<std::string> broadcast_by_mpi(int rank, int ranks, const std::string& given) {
   constexpr std::size_t kLongest = 512;
   FLOPCAST_CHECK(given.size() < kLongest);
   if (MPI_Init(nullptr, nullptr) != MPI_SUCCESS) return std::nullopt;

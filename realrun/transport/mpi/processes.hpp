@@ -73,7 +73,7 @@ std::string stopped_ranks();
 
 /// Prints the result of `stuck` and ends the process with exit code 4: for a Watchdog over MPI calls that wait for
 /// other processes and cannot be cancelled.
-std::function<void()> end_saying(std::function<std::string()> stuck);
+std::function<void()> exit_reporting(std::function<std::string()> stuck);
 
 /// The processes that mpirun or srun started together, and their shutdown when one of them fails. MPI promises nothing
 /// after a failure, so the shutdown uses little of it:
@@ -110,7 +110,7 @@ class Processes {
 
  private:
   void listen();
-  void look_for_the_dead();
+  void check_for_dead_processes();
   void end_when_stopped(int exit_code);
 
   // MPI_Init must precede the board's calls.

@@ -106,24 +106,24 @@ TEST_F(MpiLaunch, RunsUnderMpirunByHand) {
 }
 
 TEST_F(MpiLaunch, OneProcessTellsOfAMistake) {
-  const auto complaint = [](const CommandResult& result, int exit_code) {
+  const auto message_of = [](const CommandResult& result, int exit_code) {
     EXPECT_EQ(result.exit_code, exit_code) << result.standard_error;
     EXPECT_EQ(result.standard_error.find("error: "), result.standard_error.rfind("error: ")) << result.standard_error;
     return result.standard_error;
   };
-  EXPECT_NE(complaint(mpirun(3, FLOPCAST_RUN, {job()}), 2).find("3 processes were started, but the job has 4 ranks"),
+  EXPECT_NE(message_of(mpirun(3, FLOPCAST_RUN, {job()}), 2).find("3 processes were started, but the job has 4 ranks"),
             std::string::npos);
-  EXPECT_NE(complaint(mpirun(2, FLOPCAST_RUN, {job(), "--stpes", "3"}), 2).find("--steps"), std::string::npos);
-  EXPECT_NE(complaint(mpirun(2, FLOPCAST_RUN, {job(), "--backend", "threads"}), 2).find("each of 2 processes"),
+  EXPECT_NE(message_of(mpirun(2, FLOPCAST_RUN, {job(), "--stpes", "3"}), 2).find("--steps"), std::string::npos);
+  EXPECT_NE(message_of(mpirun(2, FLOPCAST_RUN, {job(), "--backend", "threads"}), 2).find("each of 2 processes"),
             std::string::npos);
-  EXPECT_NE(complaint(mpirun(4, FLOPCAST_RUN, {job(), "-o", "/dev/full"}), 4).find("cannot write /dev/full"),
+  EXPECT_NE(message_of(mpirun(4, FLOPCAST_RUN, {job(), "-o", "/dev/full"}), 4).find("cannot write /dev/full"),
             std::string::npos);
-  EXPECT_NE(complaint(run_command({FLOPCAST_RUN, job(), "--backend", "mpi"}), 2).find("1 process was started"),
+  EXPECT_NE(message_of(run_command({FLOPCAST_RUN, job(), "--backend", "mpi"}), 2).find("1 process was started"),
             std::string::npos);
   CommandOptions without_mpirun = mpi_options();
   without_mpirun.environment["PATH"] = "/nowhere";
   const CommandResult missing = start_flopcast({"run", job(), "--backend", "mpi"}, without_mpirun);
-  EXPECT_NE(complaint(missing, 4).find("mpirun is not on the path"), std::string::npos);
+  EXPECT_NE(message_of(missing, 4).find("mpirun is not on the path"), std::string::npos);
 }
 
 TEST_F(MpiLaunch, ARankThatThrowsIsNamedWithItsAction) {

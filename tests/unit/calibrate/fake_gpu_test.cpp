@@ -360,7 +360,8 @@ TEST(FakeGpu, WhatRunsBesideOutlastsTheBatchOrIsRefused) {
   MeasurementFile file("", about(gpu));
   const GpuOutcome outcome = measure_gpu(quick(), gpu, gpu.clock(), file, kSilent);
   ASSERT_EQ(outcome.refused.size(), 2u);
-  EXPECT_EQ(outcome.refused[0].rfind("3 of channel_copy overlapped with gemm: the concurrent work", 0), 0u) << outcome.refused[0];
+  EXPECT_EQ(outcome.refused[0].rfind("3 of channel_copy overlapped with gemm: the concurrent work", 0), 0u)
+      << outcome.refused[0];
   EXPECT_EQ(outcome.refused[1].rfind("3 of gemm bf16 overlapped with channel_copy: ", 0), 0u) << outcome.refused[1];
   EXPECT_EQ(outcome.measured, gpu_samples(quick(), gpu.facts()).size() - 12);
 }

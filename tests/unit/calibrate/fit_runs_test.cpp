@@ -43,8 +43,8 @@ double time_with(const Json& root, const std::string& constant, double factor) {
   return step_time(job, no_files);
 }
 
-OwnRun run_of(const std::string& id, const Json& root, const std::string& constant, double factor) {
-  OwnRun run;
+UserRun run_of(const std::string& id, const Json& root, const std::string& constant, double factor) {
+  UserRun run;
   run.id = id;
   run.root = root;
   run.job = read_job(root, Origins{});
@@ -52,22 +52,22 @@ OwnRun run_of(const std::string& id, const Json& root, const std::string& consta
   return run;
 }
 
-std::vector<OwnRun> runs_of(int count, const std::string& constant, double factor) {
+std::vector<UserRun> runs_of(int count, const std::string& constant, double factor) {
   const std::vector<Json> jobs = {own_job(1, 1, 1), own_job(2, 1, 1), own_job(4, 2, 1),
                                   own_job(8, 1, 2), own_job(2, 2, 2), own_job(1, 4, 2)};
-  std::vector<OwnRun> runs;
+  std::vector<UserRun> runs;
   for (int index = 0; index < count; ++index) {
     runs.push_back(run_of("run" + std::to_string(index), jobs.at(static_cast<std::size_t>(index)), constant, factor));
   }
   return runs;
 }
 
-Result forecast_with(const OwnFit& fit, Json root) {
+Result forecast_with(const UserFit& fit, Json root) {
   root["training"]["profile"] = Json::parse(write_profile(fit.profile));
   return forecast(read_job(root, Origins{}), no_files).result;
 }
 
-const OwnConstant& constant_of(const OwnFit& fit, const std::string& name) {
+const OwnConstant& constant_of(const UserFit& fit, const std::string& name) {
   const auto found = std::find_if(fit.constants.begin(), fit.constants.end(),
                                   [&name](const OwnConstant& constant) { return constant.name == name; });
   EXPECT_NE(found, fit.constants.end()) << name;
@@ -76,7 +76,7 @@ const OwnConstant& constant_of(const OwnFit& fit, const std::string& name) {
 
 TEST(FitRuns, FindsSlowerProductsAndForecastsOthers) {
   const char* products = "device.gemm_efficiency";
-  const OwnFit fit = fit_own_runs(runs_of(5, products, 0.85), no_files);
+  const UserFit fit = fit_user_runs(runs_of(5, products, 0.85), no_files);
   const OwnConstant& found = constant_of(fit, products);
   EXPECT_NEAR(found.value / found.catalogue, 0.85, 0.04);
   EXPECT_LT(found.low, 0.85 * found.catalogue);
@@ -91,7 +91,7 @@ TEST(FitRuns, IntervalsShrinkWithRuns) {
   double before = forecast(read_job(own_job(4, 1, 4, 256), Origins{}), no_files).result.interval->half_width;
   double width = 1.0;
   for (const int count : {1, 2, 4, 6}) {
-    const OwnFit fit = fit_own_runs(runs_of(count, products, 0.95), no_files);
+    const UserFit fit = fit_user_runs(runs_of(count, products, 0.95), no_files);
     const OwnConstant& found = constant_of(fit, products);
     EXPECT_LT(found.high - found.low, width) << count;
     width = found.high - found.low;
@@ -104,12 +104,12 @@ TEST(FitRuns, IntervalsShrinkWithRuns) {
 }
 
 TEST(FitRuns, KeepsWhatRunsDoNotTell) {
-  const OwnFit fit = fit_own_runs(runs_of(2, "device.gemm_efficiency", 0.95), no_files);  // both inside one node
-  const auto untold = [&fit](const std::string& name) {
-    return std::any_of(fit.untold.begin(), fit.untold.end(),
-                       [&name](const UntoldConstant& constant) { return constant.name == name; });
+  const UserFit fit = fit_user_runs(runs_of(2, "device.gemm_efficiency", 0.95), no_files);  // both inside one node
+  const auto undetermined = [&fit](const std::string& name) {
+    return std::any_of(fit.undetermined.begin(), fit.undetermined.end(),
+                       [&name](const UndeterminedConstant& constant) { return constant.name == name; });
   };
-  EXPECT_TRUE(untold("nic_efficiency"));
+  EXPECT_TRUE(undetermined("nic_efficiency"));
   EXPECT_FALSE(fit.profile.cluster->contains("nic_efficiency"));
   ASSERT_TRUE(fit.next.has_value());
   EXPECT_TRUE(forecast(read_job(*fit.next->job, Origins{}), no_files).result.memory.fits);
@@ -117,9 +117,9 @@ TEST(FitRuns, KeepsWhatRunsDoNotTell) {
 }
 
 TEST(FitRuns, ARunUnlikeTheOthersCountsForLittle) {
-  std::vector<OwnRun> runs = runs_of(6, "device.gemm_efficiency", 0.95);
+  std::vector<UserRun> runs = runs_of(6, "device.gemm_efficiency", 0.95);
   runs[3].measured_s *= 2.5;
-  const OwnFit fit = fit_own_runs(runs, no_files);
+  const UserFit fit = fit_user_runs(runs, no_files);
   EXPECT_FALSE(fit.runs[3].followed);
   EXPECT_TRUE(fit.runs[0].followed);
   const OwnConstant& found = constant_of(fit, "device.gemm_efficiency");
@@ -127,14 +127,14 @@ TEST(FitRuns, ARunUnlikeTheOthersCountsForLittle) {
 }
 
 TEST(FitRuns, FindsASlowHost) {
-  std::vector<OwnRun> runs;
+  std::vector<UserRun> runs;
   for (const int tp : {2, 4, 8}) {
     Json root = own_job(tp, 1, 1, 32);
     root["model"] = {{"layers", 16}, {"hidden", 1024}, {"heads", 16}, {"vocab", 32000}, {"sequence_length", 1024}};
     root["training"]["sequence_length"] = 1024;
     runs.push_back(run_of("tp" + std::to_string(tp), root, "stack.host_time_per_kernel", 1.5));
   }
-  const OwnFit fit = fit_own_runs(runs, no_files);
+  const UserFit fit = fit_user_runs(runs, no_files);
   const OwnConstant& found = constant_of(fit, "stack.host_time_per_kernel");
   EXPECT_GT(found.value / found.catalogue, 1.25);
   EXPECT_EQ(fit.profile.stack->at("name"), "nemo");
@@ -150,15 +150,15 @@ TEST(FitRuns, FindsASlowHost) {
 }
 
 TEST(FitRuns, RefusesRunsOfTwoDevices) {
-  std::vector<OwnRun> runs = runs_of(1, "device.gemm_efficiency", 0.9);
+  std::vector<UserRun> runs = runs_of(1, "device.gemm_efficiency", 0.9);
   Json other = own_job(1, 1, 1);
   other["cluster"]["name"] = "dgx-a100-80g";
   runs.push_back(run_of("a100", other, "device.gemm_efficiency", 0.9));
-  EXPECT_THROW(fit_own_runs(runs, no_files), ConfigError);
+  EXPECT_THROW(fit_user_runs(runs, no_files), ConfigError);
 }
 
 TEST(FitRuns, TheProfileAndItsAnswersReadBack) {
-  const OwnFit fit = fit_own_runs(runs_of(4, "device.gemm_efficiency", 0.9), no_files);
+  const UserFit fit = fit_user_runs(runs_of(4, "device.gemm_efficiency", 0.9), no_files);
   const std::string text = write_profile(fit.profile);
   const DeviceProfile again = read_device_profile(Json::parse(text), "training.profile", Origins{});
   EXPECT_EQ(write_profile(again), text);
@@ -172,7 +172,7 @@ TEST(FitRuns, TheProfileAndItsAnswersReadBack) {
 }
 
 TEST(FitRuns, ComplainsAboutDamagedCovariances) {
-  const OwnFit fit = fit_own_runs(runs_of(3, "device.gemm_efficiency", 0.9), no_files);
+  const UserFit fit = fit_user_runs(runs_of(3, "device.gemm_efficiency", 0.9), no_files);
   Json profile = Json::parse(write_profile(fit.profile));
   profile["fitted"]["covariance"].push_back(1.0);
   EXPECT_THROW(read_device_profile(profile, "training.profile", Origins{}), ConfigError);
@@ -189,7 +189,7 @@ TEST(FitRuns, StudentsQuantiles) {
 }
 
 TEST(LearningCurve, ErrsLessWithMoreRuns) {
-  const std::vector<OwnRun> runs = runs_of(6, "device.gemm_efficiency", 0.85);
+  const std::vector<UserRun> runs = runs_of(6, "device.gemm_efficiency", 0.85);
   for (const RunChoice choice : {RunChoice::kRandom, RunChoice::kAdvised}) {
     const std::vector<LearningPoint> curve = learning_curve(runs, {1, 4}, choice, 4, no_files);
     ASSERT_EQ(curve.size(), 2u);

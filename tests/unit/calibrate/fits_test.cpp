@@ -318,9 +318,9 @@ TEST(OverlapFit, RefusesWhatCannotBe) {
   EXPECT_THROW(fit_overlap("gemm", points), ConfigError) << "two channel counts";
   EXPECT_THROW(fit_overlap("gemm", beside(0.7, 0.0)), ConfigError) << "faster than alone";
   points = beside(1.0, 0.01);
-  points[3].beside_s = std::nan("");
+  points[3].overlapped_s = std::nan("");
   EXPECT_THROW(fit_overlap("gemm", points), ConfigError);
-  points[3].beside_s = 1e-3;
+  points[3].overlapped_s = 1e-3;
   points[3].alone_s = 0.0;
   EXPECT_THROW(fit_overlap("gemm", points), ConfigError);
 }

@@ -165,7 +165,7 @@ TEST(GapCauses, AHealthyTraceIsAsForecast) {
   EXPECT_EQ(step.collectives.size(), 1u);
   EXPECT_EQ(step.collectives.begin()->first, "reduce_scatter of 16");
   double covered = 0.0;
-  for (const TracedStretch& stretch : step.stretches) covered += stretch.end_s - stretch.start_s;
+  for (const TracedInterval& stretch : step.stretches) covered += stretch.end_s - stretch.start_s;
   EXPECT_NEAR(covered, step.time_s, 1e-9);
 }
 
@@ -293,7 +293,7 @@ TEST(GapCauses, AnUnevenStageIsNoStraggler) {
     evidence.traces.push_back(rank);
     evidence.traces.back().file = "node.sqlite, rank " + std::to_string(*rank.rank) + " of the file";
     evidence.traces.back().rank.reset();
-    evidence.traces.back().waits_apart = false;
+    evidence.traces.back().waiting_separate = false;
   }
   evidence.measured_s = 1.2 * answer.result.iteration.time_s;
   const auto straggles_for = [&] {

@@ -288,7 +288,7 @@ TEST(OperatorFit, RefusesWhatCannotBeFitted) {
 }
 
 TEST(GpuMeasurement, ComplaintsTellThePlace) {
-  const auto complaint = [](const std::string& sample) {
+  const auto message_of = [](const std::string& sample) {
     try {
       read_measurement(R"({"schema": "flopcast.measurement/1", "device": "d", "samples": [)" + sample + "]}", "m.json");
     } catch (const ConfigError& error) {
@@ -296,13 +296,13 @@ TEST(GpuMeasurement, ComplaintsTellThePlace) {
     }
     return std::string();
   };
-  EXPECT_EQ(complaint(R"({"kind": "attention_forward", "seconds": [1]})"), "m.json");
-  EXPECT_EQ(complaint(R"({"kind": "attention_forward", "attention": [1, 2], "seconds": [1]})"),
+  EXPECT_EQ(message_of(R"({"kind": "attention_forward", "seconds": [1]})"), "m.json");
+  EXPECT_EQ(message_of(R"({"kind": "attention_forward", "attention": [1, 2], "seconds": [1]})"),
             "m.json:/samples/0/attention");
-  EXPECT_EQ(complaint(R"({"kind": "norm", "seconds": [1]})"), "m.json");
-  EXPECT_EQ(complaint(R"({"kind": "launch", "channels": 3, "seconds": [1]})"), "m.json:/samples/0/channels");
-  EXPECT_EQ(complaint(R"({"kind": "launch", "beside": "nothing", "seconds": [1]})"), "m.json:/samples/0/beside");
-  EXPECT_EQ(complaint(R"({"kind": "launch", "bytes": 3, "seconds": [1]})"), "m.json:/samples/0/bytes");
+  EXPECT_EQ(message_of(R"({"kind": "norm", "seconds": [1]})"), "m.json");
+  EXPECT_EQ(message_of(R"({"kind": "launch", "channels": 3, "seconds": [1]})"), "m.json:/samples/0/channels");
+  EXPECT_EQ(message_of(R"({"kind": "launch", "beside": "nothing", "seconds": [1]})"), "m.json:/samples/0/beside");
+  EXPECT_EQ(message_of(R"({"kind": "launch", "bytes": 3, "seconds": [1]})"), "m.json:/samples/0/bytes");
 }
 
 TEST(GpuMeasurement, ChannelsBelongToMessagesChannelCopiesAndNeighbours) {
@@ -349,7 +349,7 @@ TEST(GpuMeasurement, TheSchemaSaysWhatTheReaderSaysOfChannels) {
 }
 
 TEST(GpuMeasurement, NumbersThatNoMachineHasAreRefused) {
-  const auto complaint = [](const Json& sample) {
+  const auto message_of = [](const Json& sample) {
     try {
       read_measurement(Json{{"schema", "flopcast.measurement/1"}, {"device", "d"}, {"samples", {sample}}}.dump(),
                        "m.json");
@@ -359,8 +359,8 @@ TEST(GpuMeasurement, NumbersThatNoMachineHasAreRefused) {
     return std::string();
   };
   for (const double wrong : {1e308, 1e19, 1e-300, 0.0, -1.0}) {
-    EXPECT_EQ(complaint({{"kind", "norm"}, {"bytes", wrong}, {"seconds", {1e-3}}}), "samples.0.bytes") << wrong;
-    EXPECT_EQ(complaint({{"kind", "norm"}, {"bytes", 1e6}, {"seconds", {1e-3, wrong}}}), "samples.0.seconds") << wrong;
+    EXPECT_EQ(message_of({{"kind", "norm"}, {"bytes", wrong}, {"seconds", {1e-3}}}), "samples.0.bytes") << wrong;
+    EXPECT_EQ(message_of({{"kind", "norm"}, {"bytes", 1e6}, {"seconds", {1e-3, wrong}}}), "samples.0.seconds") << wrong;
   }
 }
 

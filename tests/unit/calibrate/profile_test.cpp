@@ -81,7 +81,7 @@ Job job_with(const Json& profile, const Json& cluster) {
   return read_job(root, origins);
 }
 
-Diagnostic complaint(const Json& profile, const Json& cluster) {
+Diagnostic message_of(const Json& profile, const Json& cluster) {
   try {
     job_with(profile, cluster);
   } catch (const ConfigError& error) {
@@ -219,7 +219,7 @@ TEST(DeviceProfile, CurvesOfAnotherFabricSayNothing) {
   own.erase("measured_links");
   EXPECT_EQ(job_with(own, "2xdgx-a100-80g").cluster.curves.size(), 2u);
   // If nothing of a message profile applies, the user gets an error.
-  const Diagnostic told = complaint(profile, "2xdgx-a100-80g");
+  const Diagnostic told = message_of(profile, "2xdgx-a100-80g");
   EXPECT_EQ(told.field, "training.profile");
   EXPECT_NE(told.problem.find("measured on links of Theirs, but cluster dgx-a100-80g has others"), std::string::npos);
   Json with_figures = profile;
@@ -229,7 +229,7 @@ TEST(DeviceProfile, CurvesOfAnotherFabricSayNothing) {
   for (const char* key : {"name", "intra_bandwidth", "devices_per_node", "nics_per_node", "nic_bandwidth"}) {
     Json without = profile;
     without["measured_links"].erase(key);
-    EXPECT_EQ(complaint(without, theirs).field, std::string("training.profile.measured_links.") + key);
+    EXPECT_EQ(message_of(without, theirs).field, std::string("training.profile.measured_links.") + key);
   }
 }
 
@@ -266,7 +266,7 @@ TEST(DeviceProfile, ProductsTimedAloneRunAtWhatAStepSustains) {
   EXPECT_DOUBLE_EQ(unknown.cluster.device.gemm_efficiency, 0.85);
   EXPECT_TRUE(says(unknown, "no measurement compares the two"));
   profile["cluster"]["device"] = {{"name", "a100-80g"}, {"kernel_efficiency", 1.5}};
-  EXPECT_EQ(complaint(profile, "dgx-a100-80g").field, "cluster.device.kernel_efficiency");
+  EXPECT_EQ(message_of(profile, "dgx-a100-80g").field, "cluster.device.kernel_efficiency");
 }
 
 TEST(DeviceProfile, AJobsOwnEfficiencyWinsOverTheProfilesPrecisions) {
@@ -298,23 +298,23 @@ TEST(DeviceProfile, WithoutOneKernelsChangeNothing) {
 }
 
 TEST(DeviceProfile, ComplaintsTellTheField) {
-  EXPECT_NE(complaint(partial_profile(), "dgx-h100").problem.find("measured on device a100-80g"), std::string::npos);
+  EXPECT_NE(message_of(partial_profile(), "dgx-h100").problem.find("measured on device a100-80g"), std::string::npos);
   Json profile = partial_profile();
   profile["schema"] = "flopcast.measurement/1";
-  EXPECT_EQ(complaint(profile, "dgx-a100-80g").field, "training.profile.schema");
+  EXPECT_EQ(message_of(profile, "dgx-a100-80g").field, "training.profile.schema");
   profile = partial_profile();
   profile["curves"][0]["segments"][0]["from_bytes"] = 8;
-  EXPECT_EQ(complaint(profile, "dgx-a100-80g").field, "training.profile.curves.0.segments.0.from_bytes");
+  EXPECT_EQ(message_of(profile, "dgx-a100-80g").field, "training.profile.curves.0.segments.0.from_bytes");
   profile = partial_profile();
   profile["curves"].push_back(profile["curves"][0]);
-  EXPECT_NE(complaint(profile, "dgx-a100-80g").problem.find("given twice"), std::string::npos);
+  EXPECT_NE(message_of(profile, "dgx-a100-80g").problem.find("given twice"), std::string::npos);
   profile = partial_profile();
   profile["cluster"]["intra_latence"] = "5us";
-  EXPECT_EQ(complaint(profile, "dgx-a100-80g").field, "cluster.intra_latence");
+  EXPECT_EQ(message_of(profile, "dgx-a100-80g").field, "cluster.intra_latence");
   profile = partial_profile();
   profile["confidence"] = "sure";
-  EXPECT_EQ(complaint(profile, "dgx-a100-80g").field, "training.profile.confidence");
-  EXPECT_EQ(complaint("missing.json", "dgx-a100-80g").field, "training.profile");
+  EXPECT_EQ(message_of(profile, "dgx-a100-80g").field, "training.profile.confidence");
+  EXPECT_EQ(message_of("missing.json", "dgx-a100-80g").field, "training.profile");
 }
 
 TEST(DeviceProfile, NothingUsefulIsRefused) {

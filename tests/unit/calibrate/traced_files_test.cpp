@@ -241,7 +241,7 @@ TEST_F(TracedFile, ATraceOfOurOwnShowsWhatTheForecastHas) {
   ASSERT_EQ(ranks.size(), 4u);
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     EXPECT_EQ(ranks[rank].rank, static_cast<int>(rank));
-    EXPECT_TRUE(ranks[rank].waits_apart);
+    EXPECT_TRUE(ranks[rank].waiting_separate);
     const TracedStep& step = ranks[rank].typical();
     double busy = 0.0;
     double forward = 0.0;
@@ -376,7 +376,7 @@ TEST_F(NsightSteps, FiguresByHand) {
   const TracedRank& rank = ranks[0];
   EXPECT_EQ(rank.device, "NVIDIA H100 80GB HBM3");
   EXPECT_EQ(rank.file, path_);
-  EXPECT_TRUE(rank.tells_host);
+  EXPECT_TRUE(rank.has_launches);
   ASSERT_EQ(rank.steps.size(), 3u);
   const TracedStep& step = rank.steps[1];
   EXPECT_EQ(step.name, "iteration 1");

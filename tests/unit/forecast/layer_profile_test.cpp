@@ -85,7 +85,7 @@ TEST(LayerProfile, RefusesWhatAProfileCannotSay) {
       {R"({"offload": "activations", "global_batch_size": 64})", "layout.offload"},
   };
   for (const auto& [layout, field] : layouts) {
-    EXPECT_EQ(complaint_about(job_text(small_profile(), layout)).field, field) << layout;
+    EXPECT_EQ(error_report(job_text(small_profile(), layout)).field, field) << layout;
   }
   const std::pair<const char*, const char*> layers[] = {
       {R"({"backward_s": 1})", "model.layers.0.forward_s"},
@@ -98,9 +98,9 @@ TEST(LayerProfile, RefusesWhatAProfileCannotSay) {
   };
   for (const auto& [layer, field] : layers) {
     const nlohmann::json model = {{"layers", {nlohmann::json::parse(layer)}}};
-    EXPECT_EQ(complaint_about(job_text(model, R"({"global_batch_size": 64})")).field, field) << layer;
+    EXPECT_EQ(error_report(job_text(model, R"({"global_batch_size": 64})")).field, field) << layer;
   }
-  EXPECT_EQ(complaint_about(job_text({{"layers", nlohmann::json::array()}}, R"({"global_batch_size": 64})")).field,
+  EXPECT_EQ(error_report(job_text({{"layers", nlohmann::json::array()}}, R"({"global_batch_size": 64})")).field,
             "model.layers");
 }
 

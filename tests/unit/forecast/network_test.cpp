@@ -452,46 +452,46 @@ TEST(NetworkStep, CablesOneByOne) {
   ASSERT_FALSE(held.result.network->hot_links.empty());
   EXPECT_EQ(held.result.network->hot_links.front().link, "node0-leaf0");
   EXPECT_EQ(held.result.network->hot_links.front().links, 2);
-  EXPECT_NE(complaint_about(text_of(on(question, R"({"links": [{"from": "node0", "to": "a", "bandwidth": "1GB/s"}]})")))
+  EXPECT_NE(error_report(text_of(on(question, R"({"links": [{"from": "node0", "to": "a", "bandwidth": "1GB/s"}]})")))
                 .problem.find("no path leads"),
             std::string::npos);
 }
 
 TEST(NetworkStep, MistakesAreNamed) {
-  const auto complaint = [](const std::string& network) { return complaint_about(text_of(on({}, network))); };
-  EXPECT_EQ(complaint(R"("two-teir-2to1")").field, "cluster.network");
-  EXPECT_NE(complaint(R"("two-teir-2to1")").help.find("two-tier-2to1"), std::string::npos);
-  EXPECT_EQ(complaint(R"({"topologie": "tree"})").field, "cluster.network.topologie");
-  EXPECT_EQ(complaint(R"({"routing": "random"})").field, "cluster.network.routing");
-  EXPECT_EQ(complaint(R"({"routing": "hash:x"})").field, "cluster.network.routing");
-  EXPECT_EQ(complaint(R"({"allocation": "anywhere"})").field, "cluster.network.allocation");
-  EXPECT_EQ(complaint(R"({"allocation": [0, 1]})").field, "cluster.network.allocation");
-  EXPECT_EQ(complaint(R"({"nodes": 4})").field, "cluster.network.nodes");
-  EXPECT_EQ(complaint(R"({"tiers": [{"nodes": 4}, {"nodes": 6}]})").field, "cluster.network.tiers.1.nodes");
-  EXPECT_EQ(complaint(R"({"tiers": [{"oversubscription": 2}]})").field, "cluster.network.tiers.0.nodes");
-  EXPECT_EQ(complaint(R"({"oversubscription": 0})").field, "cluster.network.oversubscription");
-  EXPECT_EQ(complaint(R"({"topology": "star", "oversubscription": 2})").field, "cluster.network.oversubscription");
-  EXPECT_EQ(complaint(R"({"topology": "torus", "shape": [2, 2]})").field, "cluster.network.shape");
-  EXPECT_EQ(complaint(R"({"topology": "torus"})").field, "cluster.network.shape");
-  EXPECT_EQ(complaint(R"({"topology": "dragonfly", "shape": [9, 1, 1, 2]})").field, "cluster.network.shape");
-  const Diagnostic link = complaint(R"({"degraded": [{"link": "tier0.9.up", "share": 0.5}]})");
+  const auto message_of = [](const std::string& network) { return error_report(text_of(on({}, network))); };
+  EXPECT_EQ(message_of(R"("two-teir-2to1")").field, "cluster.network");
+  EXPECT_NE(message_of(R"("two-teir-2to1")").help.find("two-tier-2to1"), std::string::npos);
+  EXPECT_EQ(message_of(R"({"topologie": "tree"})").field, "cluster.network.topologie");
+  EXPECT_EQ(message_of(R"({"routing": "random"})").field, "cluster.network.routing");
+  EXPECT_EQ(message_of(R"({"routing": "hash:x"})").field, "cluster.network.routing");
+  EXPECT_EQ(message_of(R"({"allocation": "anywhere"})").field, "cluster.network.allocation");
+  EXPECT_EQ(message_of(R"({"allocation": [0, 1]})").field, "cluster.network.allocation");
+  EXPECT_EQ(message_of(R"({"nodes": 4})").field, "cluster.network.nodes");
+  EXPECT_EQ(message_of(R"({"tiers": [{"nodes": 4}, {"nodes": 6}]})").field, "cluster.network.tiers.1.nodes");
+  EXPECT_EQ(message_of(R"({"tiers": [{"oversubscription": 2}]})").field, "cluster.network.tiers.0.nodes");
+  EXPECT_EQ(message_of(R"({"oversubscription": 0})").field, "cluster.network.oversubscription");
+  EXPECT_EQ(message_of(R"({"topology": "star", "oversubscription": 2})").field, "cluster.network.oversubscription");
+  EXPECT_EQ(message_of(R"({"topology": "torus", "shape": [2, 2]})").field, "cluster.network.shape");
+  EXPECT_EQ(message_of(R"({"topology": "torus"})").field, "cluster.network.shape");
+  EXPECT_EQ(message_of(R"({"topology": "dragonfly", "shape": [9, 1, 1, 2]})").field, "cluster.network.shape");
+  const Diagnostic link = message_of(R"({"degraded": [{"link": "tier0.9.up", "share": 0.5}]})");
   EXPECT_EQ(link.field, "cluster.network.degraded.0.link");
   EXPECT_NE(link.help.find("did you mean"), std::string::npos);
-  EXPECT_EQ(complaint(R"({"degraded": [{"link": "node0.card0.up", "share": 0}]})").field,
+  EXPECT_EQ(message_of(R"({"degraded": [{"link": "node0.card0.up", "share": 0}]})").field,
             "cluster.network.degraded.0.share");
-  EXPECT_EQ(complaint(R"({"degraded": [{"link": "node0.card0.up", "share": 2}]})").field,
+  EXPECT_EQ(message_of(R"({"degraded": [{"link": "node0.card0.up", "share": 2}]})").field,
             "cluster.network.degraded.0.share");
-  EXPECT_EQ(complaint(R"({"background": [{"from": "tier0.0", "to": "tier0.1", "rate": "9000GB/s"}]})").field,
+  EXPECT_EQ(message_of(R"({"background": [{"from": "tier0.0", "to": "tier0.1", "rate": "9000GB/s"}]})").field,
             "cluster.network.background.0.rate");
   const auto background = [](const char* shape, const char* from, const char* to) {
     return fmt::format(R"({{{}, "background": [{{"from": "{}", "to": "{}", "rate": "1GB/s"}}]}})", shape, from, to);
   };
   for (const char* shape :
        {R"("topology": "star")", R"("topology": "torus", "shape": [4, 4])", R"("tiers": [{"nodes": 4}])"}) {
-    EXPECT_EQ(complaint(background(shape, "node0", "node16")).field, "cluster.network.background.0.to") << shape;
-    EXPECT_EQ(complaint(background(shape, "node3", "node3")).field, "cluster.network.background.0.to") << shape;
+    EXPECT_EQ(message_of(background(shape, "node0", "node16")).field, "cluster.network.background.0.to") << shape;
+    EXPECT_EQ(message_of(background(shape, "node3", "node3")).field, "cluster.network.background.0.to") << shape;
   }
-  EXPECT_EQ(complaint(background(R"("topology": "star")", "tier0.0", "tier0.1")).field,
+  EXPECT_EQ(message_of(background(R"("topology": "star")", "tier0.0", "tier0.1")).field,
             "cluster.network.background.0.from");
   Question asynchronous = on({}, R"("two-tier-2to1")");
   asynchronous.layout = R"("tp": 8, "pp": 2, "schedule": "pipedream-2bw", "global_batch_size": 64)";

@@ -119,11 +119,11 @@ TEST(RecomputeLayers, EveryNthLayerIsAsManyFirstOnes) {
   EXPECT_EQ(every.memory.peak_gib, first.memory.peak_gib);
   EXPECT_EQ(cost(R"("recompute": "full", "recompute_every": 1)").iteration.time_s,
             cost(R"("recompute": "full")").iteration.time_s);
-  const auto complaint = [](const std::string& recompute) {
-    return complaint_about(small_job(R"("global_batch_size": 64, )" + recompute)).field;
+  const auto message_of = [](const std::string& recompute) {
+    return error_report(small_job(R"("global_batch_size": 64, )" + recompute)).field;
   };
-  EXPECT_EQ(complaint(R"("recompute": "selective", "recompute_every": 2)"), "layout.recompute_every");
-  EXPECT_EQ(complaint(R"("recompute": "full", "recompute_every": 2, "recompute_layers": 1)"), "layout.recompute_every");
+  EXPECT_EQ(message_of(R"("recompute": "selective", "recompute_every": 2)"), "layout.recompute_every");
+  EXPECT_EQ(message_of(R"("recompute": "full", "recompute_every": 2, "recompute_layers": 1)"), "layout.recompute_every");
 }
 
 // A sequence of 32,768 tokens over 8 ranks of one node.
@@ -171,15 +171,15 @@ TEST(Context, HierarchicalLiesBetweenRingAndUlysses) {
       long_sequence(R"(, "context_parallel": "hierarchical", "context_inner": 2, "recompute": "full")");
   EXPECT_NEAR((again.sent.cp.sent_per_rank - both.sent.cp.sent_per_rank).value(),
               ring * 3.0 / 7.0 / 3.0 + ulysses * (1.0 / 2.0) / (7.0 / 8.0) / 2.0, 1.0);
-  const auto complaint = [](const std::string& layout) {
-    return complaint_about(
+  const auto message_of = [](const std::string& layout) {
+    return error_report(
         R"({"model": "llama3-8b", "cluster": "dgx-h100", "layout": {"cp": 8, "global_batch_size": 8, )" + layout +
         R"(}, "training": {"sequence_length": 32768}})");
   };
-  EXPECT_EQ(complaint(R"("context_parallel": "hierarchical")").field, "layout.context_parallel");
-  EXPECT_EQ(complaint(R"("context_parallel": "hierarchical", "context_inner": 8)").field, "layout.context_inner");
-  EXPECT_EQ(complaint(R"("context_parallel": "hierarchical", "context_inner": 3)").help, "valid: 2, 4");
-  EXPECT_EQ(complaint(R"("context_inner": 2)").field, "layout.context_inner");
+  EXPECT_EQ(message_of(R"("context_parallel": "hierarchical")").field, "layout.context_parallel");
+  EXPECT_EQ(message_of(R"("context_parallel": "hierarchical", "context_inner": 8)").field, "layout.context_inner");
+  EXPECT_EQ(message_of(R"("context_parallel": "hierarchical", "context_inner": 3)").help, "valid: 2, 4");
+  EXPECT_EQ(message_of(R"("context_inner": 2)").field, "layout.context_inner");
 }
 
 // Seven merges of the context's features, forward and backward, at the device's memory bandwidth.
@@ -351,7 +351,7 @@ TEST(DataParallel, ComplaintsBlameAnAxisThatWasGiven) {
       {R"("pp": 3)", {"layout.pp", "valid pp: 1, 2, 4"}},
   };
   for (const auto& [layout, expected] : cases) {
-    const Diagnostic diagnostic = complaint_about(small_job(std::string(layout) + R"(, "global_batch_size": 64)"));
+    const Diagnostic diagnostic = error_report(small_job(std::string(layout) + R"(, "global_batch_size": 64)"));
     EXPECT_EQ(diagnostic.field, expected.first) << layout << "\n" << diagnostic.problem;
     EXPECT_NE(diagnostic.help.find(expected.second), std::string::npos) << layout << "\n" << diagnostic.help;
   }
@@ -576,7 +576,7 @@ TEST(ParallelForms, RefuseWhatDoesNotExistAndSayWhatDoes) {
       {R"("zero": 4)", "0 to 3"},
   };
   for (const auto& [layout, help] : cases) {
-    const Diagnostic diagnostic = complaint_about(small_job(std::string(layout) + R"(, "global_batch_size": 64)"));
+    const Diagnostic diagnostic = error_report(small_job(std::string(layout) + R"(, "global_batch_size": 64)"));
     EXPECT_NE(diagnostic.help.find(help), std::string::npos) << layout << "\n"
                                                              << diagnostic.problem << "\n"
                                                              << diagnostic.help;
@@ -633,12 +633,12 @@ TEST(ContextParallel, AllFormsComputeAsMuch) {
 
 TEST(ContextParallel, UlyssesNeedsWholeHeads) {
   const Diagnostic heads =
-      complaint_about(small_job(R"("cp": 32, "global_batch_size": 16, "context_parallel": "ulysses")"));
+      error_report(small_job(R"("cp": 32, "global_batch_size": 16, "context_parallel": "ulysses")"));
   EXPECT_EQ(heads.field, "layout.cp");
   EXPECT_EQ(heads.help, "valid: 4, 8, 16, or context_parallel ring, allgather");
-  const Diagnostic alone = complaint_about(small_job(R"("global_batch_size": 64, "context_parallel": "ulysses")"));
+  const Diagnostic alone = error_report(small_job(R"("global_batch_size": 64, "context_parallel": "ulysses")"));
   EXPECT_EQ(alone.field, "layout.context_parallel");
-  EXPECT_EQ(complaint_about(small_job(R"("global_batch_size": 64, "context_parallel": "allgather")")).field,
+  EXPECT_EQ(error_report(small_job(R"("global_batch_size": 64, "context_parallel": "allgather")")).field,
             "layout.context_parallel");
 }
 
@@ -656,9 +656,9 @@ TEST(PartitionedCheckpoints, TradeMemoryForAGather) {
   EXPECT_GT(cut.iteration.time_s, plain.iteration.time_s);
   for (const char* wrong : {R"("tp": 4, "recompute": "none")", R"("tp": 1, "recompute": "full")",
                             R"("tp": 4, "sequence_parallel": true, "recompute": "full")"}) {
-    const Diagnostic complaint =
-        complaint_about(small_job(std::string(wrong) + R"(, "global_batch_size": 64, "partition_checkpoints": true)"));
-    EXPECT_EQ(complaint.field, "layout.partition_checkpoints") << wrong;
+    const Diagnostic message_of =
+        error_report(small_job(std::string(wrong) + R"(, "global_batch_size": 64, "partition_checkpoints": true)"));
+    EXPECT_EQ(message_of.field, "layout.partition_checkpoints") << wrong;
   }
 }
 

@@ -73,7 +73,7 @@ TEST(SpreadLayers, SaysWhatWasChosen) {
 }
 
 TEST(SpreadLayers, WordsAreChecked) {
-  const Diagnostic wrong = complaint_about(
+  const Diagnostic wrong = error_report(
       R"({"model": "llama3-8b", "cluster": "1xdgx-h100", "layout": {"global_batch_size": 8, "stage_layers": "balance"}})");
   EXPECT_EQ(wrong.field, "layout.stage_layers");
   EXPECT_NE(wrong.help.find("balanced"), std::string::npos) << wrong.help;

@@ -23,8 +23,8 @@ CostsByStage three_alike_between_ends() {
   CostsByStage stages;
   stages.push_back(with_layers(1));
   stages.push_back(with_layers(2));
-  stages.push_like(1);
-  stages.push_like(1);
+  stages.push_shared(1);
+  stages.push_shared(1);
   stages.push_back(with_layers(3));
   return stages;
 }

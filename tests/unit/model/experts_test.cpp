@@ -252,15 +252,15 @@ TEST(Experts, GroupsKeepTokensTogether) {
     EXPECT_NEAR(from_all.places_of_token(4), any(4), 1e-12) << none;
     EXPECT_EQ(from_all.group_top_k, 0) << none;
   }
-  const auto complaint = [](const std::string& figures) {
-    return complaint_about(R"({"model": {"name": "deepseek-v3", "experts": {)" + figures +
+  const auto message_of = [](const std::string& figures) {
+    return error_report(R"({"model": {"name": "deepseek-v3", "experts": {)" + figures +
                            R"(}}, "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})")
         .field;
   };
-  EXPECT_EQ(complaint(R"("groups": 7)"), "model.experts.groups");
-  EXPECT_EQ(complaint(R"("group_top_k": 9)"), "model.experts.group_top_k");
-  EXPECT_EQ(complaint(R"("groups": 64, "group_top_k": 1)"), "model.experts.group_top_k");
-  EXPECT_EQ(complaint_about(R"({"model": {"name": "mixtral-8x7b", "experts": {"group_top_k": 2}}, "cluster": "dgx-h100",
+  EXPECT_EQ(message_of(R"("groups": 7)"), "model.experts.groups");
+  EXPECT_EQ(message_of(R"("group_top_k": 9)"), "model.experts.group_top_k");
+  EXPECT_EQ(message_of(R"("groups": 64, "group_top_k": 1)"), "model.experts.group_top_k");
+  EXPECT_EQ(error_report(R"({"model": {"name": "mixtral-8x7b", "experts": {"group_top_k": 2}}, "cluster": "dgx-h100",
                                 "layout": {"global_batch_size": 8}})")
                 .field,
             "model.experts.group_top_k");
@@ -499,7 +499,7 @@ TEST(Experts, TheFullestRankIsWaitedFor) {
   EXPECT_NEAR(model_flops_per_step(uneven) / model_flops_per_step(even), 1.0, 1e-9)
       << "waiting does not add model FLOPs";
   EXPECT_EQ(
-      complaint_about(R"({"model": {"name": "mixtral-8x7b", "experts": {"imbalance": 0.2, "capacity_factor": 1.5}},
+      error_report(R"({"model": {"name": "mixtral-8x7b", "experts": {"imbalance": 0.2, "capacity_factor": 1.5}},
                                 "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})")
           .field,
       "model.experts.imbalance");
@@ -575,19 +575,19 @@ TEST(Experts, FoldOverTensorRanks) {
   EXPECT_LT(a.forward.comm.tp.value(), b.forward.comm.tp.value());
   EXPECT_EQ(RankGrid(folded.layout).folded_expert_placement(1, 32, folded.cluster).nodes, 4);
   EXPECT_EQ(RankGrid(folded.layout).folded_replica_placement(1, 32, folded.cluster).ranks, 1);
-  const Diagnostic uneven = complaint_about(moe_job(
+  const Diagnostic uneven = error_report(moe_job(
       R"("mixtral-8x7b")", R"({"tp": 4, "etp": 3, "ep": 2, "sequence_parallel": true, "global_batch_size": 32})"));
   EXPECT_EQ(uneven.field, "layout.etp");
   EXPECT_EQ(uneven.help, "valid: 1, 2, 4, or leave it out");
-  const Diagnostic spread = complaint_about(R"({"model": "qwen3-235b-a22b", "cluster": "32xdgx-h100", "layout": {
+  const Diagnostic spread = error_report(R"({"model": "qwen3-235b-a22b", "cluster": "32xdgx-h100", "layout": {
       "pp": 8, "tp": 2, "ep": 32, "sequence_parallel": true, "global_batch_size": 2048}})");
   EXPECT_EQ(spread.field, "layout.ep");
   EXPECT_EQ(spread.help, "valid: 1, 2, 4, 8, 16, or --etp 1, or --tp 1");
   const Diagnostic whole =
-      complaint_about(moe_job(R"("mixtral-8x7b")", R"({"tp": 4, "etp": 1, "ep": 8, "global_batch_size": 32})"));
+      error_report(moe_job(R"("mixtral-8x7b")", R"({"tp": 4, "etp": 1, "ep": 8, "global_batch_size": 32})"));
   EXPECT_EQ(whole.field, "layout.etp");
   const Diagnostic dense =
-      complaint_about(moe_job(R"("llama3-8b")", R"({"tp": 2, "etp": 1, "global_batch_size": 32})"));
+      error_report(moe_job(R"("llama3-8b")", R"({"tp": 2, "etp": 1, "global_batch_size": 32})"));
   EXPECT_EQ(dense.field, "layout.etp");
 }
 
@@ -637,16 +637,16 @@ TEST(Experts, EverySecondLayer) {
 }
 
 TEST(Experts, RefusesWhatDoesNotSplit) {
-  const Diagnostic none = complaint_about(moe_job(R"("llama3-8b")", R"({"ep": 2, "global_batch_size": 32})"));
+  const Diagnostic none = error_report(moe_job(R"("llama3-8b")", R"({"ep": 2, "global_batch_size": 32})"));
   EXPECT_EQ(none.field, "layout.ep");
   EXPECT_EQ(none.help, "valid: 1");
-  const Diagnostic uneven = complaint_about(moe_job(R"("mixtral-8x7b")", R"({"ep": 16, "global_batch_size": 32})"));
+  const Diagnostic uneven = error_report(moe_job(R"("mixtral-8x7b")", R"({"ep": 16, "global_batch_size": 32})"));
   EXPECT_EQ(uneven.field, "layout.ep");
   EXPECT_EQ(uneven.help, "valid: 1, 2, 4, 8");
-  const Diagnostic greedy = complaint_about(moe_job(
+  const Diagnostic greedy = error_report(moe_job(
       R"({"name": "mixtral-8x7b", "experts": {"count": 4, "top_k": 5, "ffn": 8}})", R"({"global_batch_size": 32})"));
   EXPECT_EQ(greedy.field, "model.experts.top_k");
-  const Diagnostic misspelt = complaint_about(moe_job(
+  const Diagnostic misspelt = error_report(moe_job(
       R"({"name": "mixtral-8x7b", "experts": {"count": 4, "topk": 2, "ffn": 8}})", R"({"global_batch_size": 32})"));
   EXPECT_EQ(misspelt.field, "model.experts.topk");
 }

@@ -158,7 +158,7 @@ TEST(Finetune, ReplicasReduceAdaptersAlone) {
 }
 
 TEST(Finetune, ComplaintsNameTheKey) {
-  const auto about = [](const std::string& finetune) { return complaint_about(tuned(finetune)); };
+  const auto about = [](const std::string& finetune) { return error_report(tuned(finetune)); };
   EXPECT_EQ(about(R"("lora2")").field, "training.finetune.method");
   EXPECT_EQ(about(R"({"method": "lora", "targets": ["q_prj"]})").field, "training.finetune.targets");
   EXPECT_EQ(about(R"({"method": "qlora", "base": "bf16"})").field, "training.finetune.base");
@@ -383,7 +383,7 @@ TEST(Optimizers, StatesAreThoseOfLlamaFactorysTable) {
 
 TEST(Optimizers, OfMatricesRefuseWhatIsNotTheirs) {
   const Diagnostic rank =
-      complaint_about(tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "optimizer_rank": 4)"));
+      error_report(tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "optimizer_rank": 4)"));
   EXPECT_EQ(rank.field, "training.optimizer_rank");
 }
 
@@ -437,7 +437,7 @@ TEST(Preferences, RewardModelsHaveOneScore) {
 
 TEST(Preferences, ComplaintsNameMethodAndReference) {
   const auto field = [](const std::string& preference) {
-    return complaint_about(tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "preference": )" + preference)).field;
+    return error_report(tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "preference": )" + preference)).field;
   };
   EXPECT_EQ(field(R"("rlhf")"), "training.preference.method");
   EXPECT_EQ(field("3"), "training.preference");

@@ -6,7 +6,7 @@
 
 #include "model/config/document.hpp"
 #include "model/job/read_job.hpp"
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 #include "tests/unit/model/jobs.hpp"
 
 namespace flopcast {
@@ -115,7 +115,7 @@ TEST(Job, FlagsWinOverTheFile) {
   EXPECT_EQ(job.origins.where("layout.pp"), "job.json:/layout/pp");
 }
 
-struct Complaint {
+struct ErrorReport {
   const char* text;
   const char* field;
   const char* problem;  // a part of it
@@ -124,7 +124,7 @@ struct Complaint {
 
 TEST(Job, ComplaintsNameFieldValueAndValidChoices) {
   const auto layout = [](const char* keys) { return gpt3_job(std::string("{") + keys + "}"); };
-  const std::pair<std::string, Complaint> cases[] = {
+  const std::pair<std::string, ErrorReport> cases[] = {
       {layout(R"("tp": 5, "global_batch_size": 64)"),
        {"", "layout.tp", "5 does not divide attention heads 96", "8-GPU nodes: 1, 2, 4, 8"}},
       {layout(R"("tp": 8, "pp": 3, "global_batch_size": 64)"),
@@ -183,7 +183,7 @@ TEST(Job, ComplaintsNameFieldValueAndValidChoices) {
        {"", "training.tokens", "is not a number", "300B"}},
   };
   for (const auto& [text, expected] : cases) {
-    const Diagnostic diagnostic = complaint_about(text);
+    const Diagnostic diagnostic = error_report(text);
     EXPECT_EQ(diagnostic.field, expected.field) << text;
     EXPECT_NE(diagnostic.problem.find(expected.problem), std::string::npos) << text << "\n" << diagnostic.problem;
     EXPECT_NE(diagnostic.help.find(expected.help), std::string::npos) << text << "\n" << diagnostic.help;
@@ -202,12 +202,12 @@ TEST(Document, LocatesWhatIsNoJson) {
       {"\x01\x02\xff", "is not valid JSON"},
   };
   for (const auto& [text, problem] : cases) {
-    const Diagnostic diagnostic = complaint_about(text);
+    const Diagnostic diagnostic = error_report(text);
     EXPECT_NE(diagnostic.problem.find(problem), std::string::npos) << text << "\n" << diagnostic.problem;
     EXPECT_NE(diagnostic.where.find("job.json"), std::string::npos) << text;
   }
-  EXPECT_EQ(complaint_about("{\n  \"model\": x\n}").where, "job.json:2:12");
-  EXPECT_NE(complaint_about(std::string(100'000, '[')).problem.find("nested deeper"), std::string::npos);
+  EXPECT_EQ(error_report("{\n  \"model\": x\n}").where, "job.json:2:12");
+  EXPECT_NE(error_report(std::string(100'000, '[')).problem.find("nested deeper"), std::string::npos);
 }
 
 TEST(Document, NestsAsDeepAsItSays) {
@@ -282,7 +282,7 @@ TEST(Job, TellsOfADeviceInNodesOfAnother) {
 }
 
 TEST(Job, DocumentsArePackedInSequences) {
-  const Diagnostic longer = complaint_about(R"({"model": "llama3-8b", "cluster": "dgx-h100",
+  const Diagnostic longer = error_report(R"({"model": "llama3-8b", "cluster": "dgx-h100",
       "layout": {"global_batch_size": 8}, "training": {"sequence_length": 4096, "document_length": 4097}})");
   EXPECT_EQ(longer.field, "training.document_length");
   EXPECT_NE(longer.problem.find("longer than a sequence of 4096"), std::string::npos);
@@ -290,7 +290,7 @@ TEST(Job, DocumentsArePackedInSequences) {
 
 TEST(Job, AClockNeedsTheOneThatPeaksAreStatedFor) {
   const Diagnostic none =
-      complaint_about(R"({"model": "llama3-8b", "cluster": {"name": "dgx-b200", "device": {"name": "b200",
+      error_report(R"({"model": "llama3-8b", "cluster": {"name": "dgx-b200", "device": {"name": "b200",
       "clock": "1.5GHz"}}, "layout": {"global_batch_size": 8}})");
   EXPECT_EQ(none.field, "cluster.device.clock");
   const Job job =
@@ -299,7 +299,7 @@ TEST(Job, AClockNeedsTheOneThatPeaksAreStatedFor) {
   EXPECT_NEAR(job.cluster.device.clock_under_limit(), 1110.0 / 1410.0, 1e-12);
   EXPECT_EQ(job.training.stack.nccl, 221);
   for (const char* release : {"3.0", "2", "2.21.5.1", "2.x", "2.3"}) {
-    EXPECT_EQ(complaint_about(R"({"model": "llama3-8b", "cluster": "dgx-h100", "layout": {"global_batch_size": 8},
+    EXPECT_EQ(error_report(R"({"model": "llama3-8b", "cluster": "dgx-h100", "layout": {"global_batch_size": 8},
                               "training": {"nccl": ")" +
                               std::string(release) + "\"}}")
                   .field,

@@ -12,7 +12,7 @@ Job job_from(std::string_view text) {
   return read_job(parse_json(text, "job.json"), origins);
 }
 
-Diagnostic complaint_about(std::string_view text) {
+Diagnostic error_report(std::string_view text) {
   try {
     job_from(text);
   } catch (const ConfigError& error) {

@@ -12,7 +12,7 @@ namespace flopcast {
 Job job_from(std::string_view text);
 
 /// The error for this text; an empty diagnostic if it is valid.
-Diagnostic complaint_about(std::string_view text);
+Diagnostic error_report(std::string_view text);
 
 /// File reader for jobs that refer to no files: throws EnvironmentError if it is called.
 std::string no_files(const std::string& path);

@@ -35,12 +35,12 @@ TEST(UnevenNodes, AreReadAsAList) {
 }
 
 TEST(UnevenNodes, MistakesAreLocated) {
-  EXPECT_EQ(complaint_about(job_on("[]", "{}")).field, "cluster.nodes");
-  EXPECT_EQ(complaint_about(job_on("[4, 3]", "{}")).field, "cluster.nodes");
-  EXPECT_EQ(complaint_about(job_on(R"([{"device": "t4"}])", "{}")).field, "cluster.nodes.0.devices");
-  EXPECT_EQ(complaint_about(job_on(R"([{"devices": 4}, {"devices": 3, "device": "t44"}])", "{}")).field,
+  EXPECT_EQ(error_report(job_on("[]", "{}")).field, "cluster.nodes");
+  EXPECT_EQ(error_report(job_on("[4, 3]", "{}")).field, "cluster.nodes");
+  EXPECT_EQ(error_report(job_on(R"([{"device": "t4"}])", "{}")).field, "cluster.nodes.0.devices");
+  EXPECT_EQ(error_report(job_on(R"([{"devices": 4}, {"devices": 3, "device": "t44"}])", "{}")).field,
             "cluster.nodes.1.device");
-  EXPECT_EQ(complaint_about(job_on(R"([{"devices": 4, "gpu": "t4"}])", "{}")).field, "cluster.nodes.0.gpu");
+  EXPECT_EQ(error_report(job_on(R"([{"devices": 4, "gpu": "t4"}])", "{}")).field, "cluster.nodes.0.gpu");
 }
 
 TEST(UnevenNodes, AlikeNodesCostWhatACountCosts) {

@@ -269,7 +269,7 @@ TEST(Plan, TakesTheBestOfTheFreeNodes) {
   for (const PlannedLayout& planned : whole.ranked) {
     Job job = question.job;
     job.layout = planned.layout;
-    for (const Allocation& other : usual_allocations(job.cluster, question.space.free_nodes)) {
+    for (const Allocation& other : standard_allocations(job.cluster, question.space.free_nodes)) {
       const double time_s = evaluate_layout(job, {other}).time_s;
       EXPECT_GE(time_s, planned.time_s);
       EXPECT_TRUE(time_s == planned.time_s || other.nodes != planned.allocation->nodes);
@@ -398,7 +398,7 @@ TEST(Allocations, PackAndSpread) {
     cluster.network->tiers = std::move(tiers);
     cluster.network->shape = std::move(shape);
     std::map<std::string, std::vector<int>> found;
-    for (const Allocation& way : usual_allocations(cluster, free)) found[way.name] = way.nodes;
+    for (const Allocation& way : standard_allocations(cluster, free)) found[way.name] = way.nodes;
     return found;
   };
   using Nodes = std::vector<int>;

@@ -53,7 +53,8 @@ TEST(Space, AListedSplitMustSuitTheModelAndWhatIsFixed) {
   };
   EXPECT_EQ(problem_of(R"("stage_layers": [4, 5])"), "[4, 5] sums to 9, but the model has 8 layers");
   EXPECT_EQ(problem_of(R"("stage_layers": [4, 4], "pp": 4)"), "[4, 4] lists 2 stages, which does not match pp 4");
-  EXPECT_EQ(problem_of(R"("stage_layers": [4, 4], "pp": 2, "vpp": 2)"), "[4, 4] lists 2 stages, which does not match pp 2 · vpp 2");
+  EXPECT_EQ(problem_of(R"("stage_layers": [4, 4], "pp": 2, "vpp": 2)"),
+            "[4, 4] lists 2 stages, which does not match pp 2 · vpp 2");
   EXPECT_EQ(problem_of(R"("stage_layers": [3, 5], "pp": 2)"), "");
 }
 

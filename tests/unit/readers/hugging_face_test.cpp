@@ -149,9 +149,9 @@ TEST(HuggingFace, ALongReadingWindowIsNotTheTrainingLength) {
 }
 
 TEST(HuggingFace, AFamilyThatNobodyKnowsIsRefused) {
-  const Diagnostic complaint = import_complaint(small("novel", ""), "config.json");
-  EXPECT_EQ(complaint.where, "config.json:/model_type");
-  EXPECT_NE(complaint.help.find("--model.layers N"), std::string::npos);
+  const Diagnostic message_of = import_complaint(small("novel", ""), "config.json");
+  EXPECT_EQ(message_of.where, "config.json:/model_type");
+  EXPECT_NE(message_of.help.find("--model.layers N"), std::string::npos);
   for (const char* type : {"jamba", "t5", "qwen3_next", "rwkv5", "clip_vision_model"}) {
     EXPECT_NE(import_complaint(small(type, ""), "c.json").problem.find("not modelled"), std::string::npos) << type;
   }
@@ -230,10 +230,10 @@ TEST(HuggingFace, TheTextPartOfAMultimodalModelIsRead) {
 TEST(HuggingFace, ComplaintsPointIntoTheFile) {
   std::string text = llama3_70b_config();
   text.replace(text.find("num_hidden_layers"), 17, "num_hiden_layers");
-  Diagnostic complaint = import_complaint(text, "config.json");
-  EXPECT_EQ(complaint.field, "num_hidden_layers");
-  EXPECT_EQ(complaint.where, "config.json:/num_hiden_layers");
-  EXPECT_NE(complaint.help.find("did you mean \"num_hidden_layers\"?"), std::string::npos) << complaint.help;
+  Diagnostic message_of = import_complaint(text, "config.json");
+  EXPECT_EQ(message_of.field, "num_hidden_layers");
+  EXPECT_EQ(message_of.where, "config.json:/num_hiden_layers");
+  EXPECT_NE(message_of.help.find("did you mean \"num_hidden_layers\"?"), std::string::npos) << message_of.help;
 
   EXPECT_EQ(import_complaint(small("llama", R"(, "head_dim": "wide")"), "c.json").where, "c.json:/head_dim");
   EXPECT_EQ(import_complaint(small("mixtral", R"(, "num_local_experts": 2, "num_experts_per_tok": 3)"), "c.json").where,

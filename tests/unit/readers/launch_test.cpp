@@ -228,7 +228,7 @@ TEST(Launch, DeepSpeedReadsBackTheSameJob) {
 }
 
 TEST(Launch, NamesAllThatAProgramCannotDo) {
-  const auto complaint = [](LaunchProgram program, const json& layout) {
+  const auto message_of = [](LaunchProgram program, const json& layout) {
     const std::optional<Forecast> asked = answer(job_of("llama3-8b", layout, json::object()));
     EXPECT_TRUE(asked) << layout;
     try {
@@ -238,16 +238,16 @@ TEST(Launch, NamesAllThatAProgramCannotDo) {
     }
     return Diagnostic();
   };
-  Diagnostic told = complaint(LaunchProgram::kMegatron, {{"pp", 4}, {"schedule", "zb-h1"}, {"compression", "8bit"}});
+  Diagnostic told = message_of(LaunchProgram::kMegatron, {{"pp", 4}, {"schedule", "zb-h1"}, {"compression", "8bit"}});
   EXPECT_EQ(told.problem, "Megatron-LM cannot express layout.compression 8bit, layout.schedule zb-h1");
   EXPECT_EQ(told.help, "give --layout.compression none; --schedules 1f1b,interleaved");
-  told = complaint(LaunchProgram::kTorchrun, {{"pp", 4}, {"offload", "all"}});
+  told = message_of(LaunchProgram::kTorchrun, {{"pp", 4}, {"offload", "all"}});
   EXPECT_EQ(told.problem, "Megatron-LM cannot express layout.offload other than the optimizer's of ZeRO 1");
-  told = complaint(LaunchProgram::kDeepSpeed, {{"pp", 2}, {"cp", 2}, {"tp", 2}, {"zero", 3}});
+  told = message_of(LaunchProgram::kDeepSpeed, {{"pp", 2}, {"cp", 2}, {"tp", 2}, {"zero", 3}});
   EXPECT_EQ(told.problem,
             "DeepSpeed's configuration cannot express layout.pp 2 (pipelines are defined in code), layout.cp 2 as a "
             "ring, layout.tp with ZeRO 3");
-  told = complaint(LaunchProgram::kAccelerate, {{"tp", 2}, {"recompute", "full"}});
+  told = message_of(LaunchProgram::kAccelerate, {{"tp", 2}, {"recompute", "full"}});
   EXPECT_EQ(told.problem, "Accelerate's configuration cannot express layout.tp 2, layout.recompute full without FSDP");
 }
 

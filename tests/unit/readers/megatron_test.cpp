@@ -151,9 +151,9 @@ TEST(Megatron, ScriptsForTheWrongClusterSizeGrow) {
 
 TEST(Megatron, ComplaintsNameTheLine) {
   const auto with = [](const std::string& more) { return import_complaint(std::string(kSmall) + more, "a.txt"); };
-  Diagnostic complaint = with("--context-parallel-size $CP");
-  EXPECT_EQ(complaint.where, "a.txt:3: --context-parallel-size");
-  EXPECT_NE(complaint.problem.find("$CP"), std::string::npos) << complaint.problem;
+  Diagnostic message_of = with("--context-parallel-size $CP");
+  EXPECT_EQ(message_of.where, "a.txt:3: --context-parallel-size");
+  EXPECT_NE(message_of.problem.find("$CP"), std::string::npos) << message_of.problem;
   EXPECT_EQ(with("--tensor-model-parallel-size two").where, "a.txt:3: --tensor-model-parallel-size");
   EXPECT_EQ(with("--bf16 --fp16").where, "a.txt:3: --fp16");
   EXPECT_EQ(with("--normalization Batch").where, "a.txt:3: --normalization");
@@ -183,15 +183,15 @@ TEST(Megatron, NeedsNoLayout) {
 TEST(Megatron, AMisspelledRequiredFlagIsNamed) {
   std::string text = kSmall;
   text.replace(text.find("--hidden-size"), 13, "\n--hiden-size");
-  const Diagnostic complaint = import_complaint(text, "a.txt");
-  EXPECT_EQ(complaint.field, "--hidden-size");
-  EXPECT_EQ(complaint.where, "a.txt:2: --hiden-size");
+  const Diagnostic message_of = import_complaint(text, "a.txt");
+  EXPECT_EQ(message_of.field, "--hidden-size");
+  EXPECT_EQ(message_of.where, "a.txt:2: --hiden-size");
 }
 
 TEST(Megatron, ControlBytesAreEscaped) {
-  const Diagnostic complaint =
+  const Diagnostic message_of =
       import_complaint(std::string(kSmall) + "--tensor-model-parallel-size \x1b[31m" + std::string(1, '\0'), "a.txt");
-  EXPECT_EQ(complaint.problem, "\"\\x1b[31m\\x00\" is not a whole number");
+  EXPECT_EQ(message_of.problem, "\"\\x1b[31m\\x00\" is not a whole number");
 }
 
 TEST(Megatron, ScriptsInsideAWord) {

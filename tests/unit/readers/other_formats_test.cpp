@@ -256,7 +256,8 @@ TEST(LlamaFactory, PackingIsTold) {
 
 TEST(LlamaFactory, AModelThatIsNotHereIsLookedUpInTheCatalogue) {
   EXPECT_EQ(llama_factory(R"({"model_name_or_path": "Qwen/Qwen3-8B"})").job["model"], "qwen3-8b");
-  EXPECT_TRUE(mentions(llama_factory(R"({"model_name_or_path": "org/novel"})").warnings, "give --model with a name from the catalogue"));
+  EXPECT_TRUE(mentions(llama_factory(R"({"model_name_or_path": "org/novel"})").warnings,
+                       "give --model with a name from the catalogue"));
 }
 
 TEST(LlamaFactory, NamesOfTheHub) {

@@ -250,7 +250,7 @@ class Stranger {
     if (handle_ >= 0) close(handle_);
   }
 
-  void say(const std::string& bytes) const { send(handle_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  void request(const std::string& bytes) const { send(handle_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
   static std::string request(char operation, const std::string& key, const std::string& value) {
     const auto number = [](std::size_t length) {
       const std::uint32_t sent = htonl(static_cast<std::uint32_t>(length));
@@ -312,11 +312,11 @@ class StoreUnderAttack : public testing::Test {
 TEST_F(StoreUnderAttack, WithoutTheTokenNothingIsSaid) {
   attack([this] {
     const Stranger setter(server_->port());
-    setter.say(Stranger::request('s', "failure", "\x1b[31mgone"));
+    setter.request(Stranger::request('s', "failure", "\x1b[31mgone"));
     EXPECT_TRUE(setter.is_shown_out(3s));
     const Stranger guesser(server_->port());
-    guesser.say(Stranger::request('h', "of that run", ""));
-    guesser.say(Stranger::request('s', "activity/1", "2F3"));
+    guesser.request(Stranger::request('h', "of that run", ""));
+    guesser.request(Stranger::request('s', "activity/1", "2F3"));
     EXPECT_TRUE(guesser.is_shown_out(3s));
     EXPECT_THROW(open_tcp_store("localhost", server_->port(), "another", 5s), EnvironmentError);
     EXPECT_THROW(open_tcp_store("localhost", server_->port(), "", 5s), EnvironmentError);
@@ -329,13 +329,13 @@ TEST_F(StoreUnderAttack, HalfARequestHoldsNobodyUp) {
     std::vector<Stranger> strangers;
     for (int one = 0; one < 8; ++one) {
       strangers.emplace_back(server_->port());
-      strangers.back().say(Stranger::request('h', "of this run", ""));
-      strangers.back().say(Stranger::request('s', "key", std::string(100, 'v')).substr(0, 20));
+      strangers.back().request(Stranger::request('h', "of this run", ""));
+      strangers.back().request(Stranger::request('s', "key", std::string(100, 'v')).substr(0, 20));
     }
     expect_prompt();
     // A byte now and then does not extend the time.
     for (int time = 0; time < 8; ++time) {
-      for (const Stranger& one : strangers) one.say("v");
+      for (const Stranger& one : strangers) one.request("v");
       std::this_thread::sleep_for(800ms);
     }
   });
@@ -346,8 +346,8 @@ TEST_F(StoreUnderAttack, WhoDoesNotReadIsLeft) {
   rank_->set("large", std::string(std::size_t{1} << 20, 'x'));
   attack([this] {
     const Stranger greedy(server_->port());
-    greedy.say(Stranger::request('h', "of this run", ""));
-    for (int time = 0; time < 64; ++time) greedy.say(Stranger::request('g', "large", ""));
+    greedy.request(Stranger::request('h', "of this run", ""));
+    for (int time = 0; time < 64; ++time) greedy.request(Stranger::request('g', "large", ""));
   });
 }
 
@@ -365,10 +365,10 @@ TEST_F(StoreUnderAttack, ManyConnections) {
 // Even one with the token: the store is then full and accepts no more, but keeps its data.
 TEST_F(StoreUnderAttack, MuchToKeep) {
   const Stranger hoarder(server_->port());
-  hoarder.say(Stranger::request('h', "of this run", ""));
+  hoarder.request(Stranger::request('h', "of this run", ""));
   for (int time = 0; time < 260; ++time)
-    hoarder.say(Stranger::request('s', "hoard/" + std::to_string(time), std::string(std::size_t{1} << 20, 'x')));
-  hoarder.say(Stranger::request('s', std::string(std::size_t{2} << 20, 'k'), ""));
+    hoarder.request(Stranger::request('s', "hoard/" + std::to_string(time), std::string(std::size_t{1} << 20, 'x')));
+  hoarder.request(Stranger::request('s', std::string(std::size_t{2} << 20, 'k'), ""));
   EXPECT_EQ(rank_->get("none"), std::nullopt);
 }
 
@@ -378,8 +378,8 @@ TEST(TcpStore, WhoStaysDoesNotKeepTheServer) {
   const auto rank = open_tcp_store("localhost", server->port(), "of this run", 5s);
   rank->set("large", std::string(std::size_t{1} << 20, 'x'));
   const Stranger stopped(server->port());
-  stopped.say(Stranger::request('h', "of this run", ""));
-  for (int time = 0; time < 64; ++time) stopped.say(Stranger::request('g', "large", ""));
+  stopped.request(Stranger::request('h', "of this run", ""));
+  for (int time = 0; time < 64; ++time) stopped.request(Stranger::request('g', "large", ""));
   std::this_thread::sleep_for(200ms);
   EXPECT_EQ(rank->get("none"), std::nullopt);
   const auto begin = std::chrono::steady_clock::now();

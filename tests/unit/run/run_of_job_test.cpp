@@ -181,26 +181,26 @@ TEST(RunOfAJob, ALogTellsRatesAndTheirDoubt) {
 }
 
 TEST(RunOfAJob, MistakesNameTheirPlace) {
-  const auto complaint = [](const std::string& failures) {
-    return complaint_about(R"({"model": "gpt3-13b", "cluster": "dgx-h100", "layout": {"global_batch_size": 64},
+  const auto message_of = [](const std::string& failures) {
+    return error_report(R"({"model": "gpt3-13b", "cluster": "dgx-h100", "layout": {"global_batch_size": 64},
                               "failures": )" +
                            failures + "}");
   };
-  EXPECT_EQ(complaint("\"lama3\"").field, "failures.preset");
-  EXPECT_NE(complaint("\"lama3\"").help.find("llama3"), std::string::npos);
-  EXPECT_EQ(complaint(R"({"spares": -1})").field, "failures.spares");
-  EXPECT_EQ(complaint(R"({"checkpoint": {"interval": "often"}})").field, "failures.checkpoint.interval");
-  EXPECT_EQ(complaint(R"({"slow_phases": {"rate": "1 per century", "mean": "1h", "factor": 2}})").field,
+  EXPECT_EQ(message_of("\"lama3\"").field, "failures.preset");
+  EXPECT_NE(message_of("\"lama3\"").help.find("llama3"), std::string::npos);
+  EXPECT_EQ(message_of(R"({"spares": -1})").field, "failures.spares");
+  EXPECT_EQ(message_of(R"({"checkpoint": {"interval": "often"}})").field, "failures.checkpoint.interval");
+  EXPECT_EQ(message_of(R"({"slow_phases": {"rate": "1 per century", "mean": "1h", "factor": 2}})").field,
             "failures.slow_phases.rate");
-  EXPECT_EQ(complaint(R"({"slow_phases": {"rate": "1 per job day", "mean": "1h", "factor": 0.5}})").field,
+  EXPECT_EQ(message_of(R"({"slow_phases": {"rate": "1 per job day", "mean": "1h", "factor": 0.5}})").field,
             "failures.slow_phases.factor");
-  EXPECT_EQ(complaint(R"({"causes": [{"name": "a"}]})").field, "failures.causes.0.mtbf");
-  EXPECT_EQ(complaint(R"({"causes": [{"name": "a", "events": 3}]})").field, "failures.causes.0.events");
-  EXPECT_EQ(complaint(R"({"causes": [{"name": "a", "mtbf": "1h"}, {"name": "a", "mtbf": "1h"}]})").field,
+  EXPECT_EQ(message_of(R"({"causes": [{"name": "a"}]})").field, "failures.causes.0.mtbf");
+  EXPECT_EQ(message_of(R"({"causes": [{"name": "a", "events": 3}]})").field, "failures.causes.0.events");
+  EXPECT_EQ(message_of(R"({"causes": [{"name": "a", "mtbf": "1h"}, {"name": "a", "mtbf": "1h"}]})").field,
             "failures.causes.1.name");
-  EXPECT_EQ(complaint(R"({"mtbf": "1h", "causes": []})").field, "failures.mtbf");
-  EXPECT_EQ(complaint(R"({"checkpoint": {"memory_cost": "1s"}})").field, "failures.checkpoint.in_memory");
-  EXPECT_EQ(complaint(R"({"detect": "1s"})").field, "failures.detect");
+  EXPECT_EQ(message_of(R"({"mtbf": "1h", "causes": []})").field, "failures.mtbf");
+  EXPECT_EQ(message_of(R"({"checkpoint": {"memory_cost": "1s"}})").field, "failures.checkpoint.in_memory");
+  EXPECT_EQ(message_of(R"({"detect": "1s"})").field, "failures.detect");
 }
 
 TEST(RunOfAJob, ASlowCardIsEverybodysCard) {

@@ -1,4 +1,4 @@
-#include "model/job/typed_words.hpp"
+#include "model/job/user_spelling.hpp"
 
 #include <fmt/format.h>
 
@@ -235,7 +235,7 @@ std::string typed_rate(const std::string& field, const std::string& text) {
 
 }  // namespace
 
-void lay_over(std::string_view field, nlohmann::json value, nlohmann::json& root) {
+void set_key(std::string_view field, nlohmann::json value, nlohmann::json& root) {
   nlohmann::json* object = &root;
   const std::string_view path = field;
   for (std::size_t dot = field.find('.'); dot != std::string_view::npos; dot = field.find('.')) {
@@ -261,7 +261,7 @@ nlohmann::json job_of_keys(const nlohmann::json& document) {
   for (const nlohmann::json& row : document) {
     const bool told = row.is_object() && row.contains("key") && row.at("key").is_string() && row.contains("value");
     if (!told || row.at("value").is_null()) continue;
-    lay_over(row.at("key").get<std::string>(), row.at("value"), job);
+    set_key(row.at("key").get<std::string>(), row.at("value"), job);
   }
   return job;
 }
@@ -277,7 +277,7 @@ void apply_flags(const std::vector<FlagValue>& flags, nlohmann::json& root, Orig
                    [&](const FlagValue& a, const FlagValue& b) { return depth(a) < depth(b); });
   for (const FlagValue& value : sorted) {
     origins.flags[value.key->field] = value.flag;
-    lay_over(value.key->field, typed(value), root);
+    set_key(value.key->field, typed(value), root);
   }
 }
 

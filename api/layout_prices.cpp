@@ -64,7 +64,7 @@ const std::array<std::string, kColumns>& column_names() {
 // Negative: the job's value.
 constexpr int kAsGiven = -1;
 // dp of a job in which it follows from the other axes.
-constexpr int kLeftOver = 0;
+constexpr int kDerivedDp = 0;
 // Shards of a job whose hsdp shards follow from the axes.
 constexpr int kShardsOfAxes = 0;
 using RowValues = std::array<int, kColumns>;
@@ -109,9 +109,9 @@ struct RowPrice {
 };
 
 // Prices of one job's layouts on one thread. Keeps the programs of schedules, which layouts share.
-class PriceMaker {
+class ThreadPricer {
  public:
-  explicit PriceMaker(const Job& job, const std::vector<std::string>& schedules)
+  explicit ThreadPricer(const Job& job, const std::vector<std::string>& schedules)
       : base_(job), job_(job), schedules_(schedules) {
     if (job.profile) {
       throw ConfigError({"model", "is a layer profile, but only layouts of transformers can be priced", "",
@@ -120,7 +120,7 @@ class PriceMaker {
   }
 
   RowPrice price(const RowValues& row, PriceKind kind) {
-    lay_out(row);
+    apply_row(row);
     refuse_broken_rules();
     return kind == PriceKind::kBound ? bound() : simulated();
   }
@@ -144,7 +144,7 @@ class PriceMaker {
     std::string refusal;
   };
 
-  void lay_out(const RowValues& row) {
+  void apply_row(const RowValues& row) {
     const auto value = [&row](Column column, int otherwise) { return row[column] < 0 ? otherwise : row[column]; };
     const int nodes = value(kNodes, base_.cluster.nodes);
     if (nodes != job_.cluster.nodes) {
@@ -173,7 +173,7 @@ class PriceMaker {
     const int devices = job_.cluster.devices();
     if (devices % model_ranks != 0) throw PriceRefusal{"tp cp pp do not divide the devices"};
     layout.dp = static_cast<int>(devices / model_ranks);
-    if (base_.layout.dp != kLeftOver && layout.dp != base_.layout.dp)
+    if (base_.layout.dp != kDerivedDp && layout.dp != base_.layout.dp)
       throw PriceRefusal{"tp cp pp leave a different dp than requested"};
     if (layout.shards == kShardsOfAxes) settle_layout(job_, {.dp = true, .global_batch_size = true});
     const std::int64_t slice = std::int64_t{layout.dp} * layout.micro_batch_size;
@@ -192,7 +192,7 @@ class PriceMaker {
 
   static PreparedStep prepared_with(Job job, int microbatches) {
     job.layout.global_batch_size = microbatches * job.layout.dp * job.layout.micro_batch_size;
-    return prepare_as_it_repeats(std::move(job), [](const std::string& path) -> std::string {
+    return prepare_periodic(std::move(job), [](const std::string& path) -> std::string {
       throw ConfigError(
           {"layout.schedule", path + " is a file, which pricing does not support", "", "use simulate instead"});
     });
@@ -200,7 +200,7 @@ class PriceMaker {
 
   // True if a step with fewer microbatches represents the layout's. False if updates depend on their number, or if the
   // schedule would refuse all of them.
-  bool stands_for_all(const PreparedStep& step) const {
+  bool represents_all(const PreparedStep& step) const {
     if (step.schedule == nullptr || step.program.asynchronous) return false;
     ScheduleRequest request = step.request;
     request.microbatches = job_.layout.microbatches();
@@ -226,7 +226,7 @@ class PriceMaker {
         } catch (const ConfigError&) {
           shape.step.reset();  // the schedule refuses this smaller number of microbatches
         }
-        if (shape.step && !stands_for_all(*shape.step)) shape.step.reset();
+        if (shape.step && !represents_all(*shape.step)) shape.step.reset();
       }
       if (!shape.step) shape.step = prepared_with(job_, all);
       actions_ += shape.step->program.action_count();
@@ -256,13 +256,13 @@ class PriceMaker {
 
   RowPrice simulated() {
     PreparedStep& step = *prepared(PriceKind::kSimulated).step;
-    settle(step);
+    spread_layers_or_refuse(step);
     flopcast::price(step);
     const Evaluation evaluation = evaluate(step, Detail::kTime, {.buffers = &buffers_});
     return {evaluation.time_s, evaluation.memory.shown_gib, evaluation.memory.fits};
   }
 
-  static void settle(PreparedStep& step) {
+  static void spread_layers_or_refuse(PreparedStep& step) {
     try {
       spread_layers(step);
     } catch (const ConfigError& error) {
@@ -273,7 +273,7 @@ class PriceMaker {
   RowPrice bound() {
     Shape& shape = prepared(PriceKind::kBound);
     PreparedStep& step = *shape.step;
-    settle(step);
+    spread_layers_or_refuse(step);
     if (!shape.outline) {
       SearchSpace space;
       space.schedules = {schedule_choice(step.schedule->name)};
@@ -350,7 +350,7 @@ Job job_to_price(const JobInput& input) {
     fix(space[axis], job.layout[axis]);
   }
   // dp is never chosen: rows must match a dp that the job fixes.
-  if (space.dp.empty()) job.layout.dp = kLeftOver;
+  if (space.dp.empty()) job.layout.dp = kDerivedDp;
   fix(space.micro_batch_size, job.layout.micro_batch_size);
   fix(space.zero, job.layout.zero);
   fix(space.recompute, job.layout.recompute);
@@ -392,7 +392,7 @@ LayoutPrices price_layouts(const JobInput& input, const LayoutColumns& layouts, 
   std::vector<std::atomic<std::size_t>> taken(workers);
   std::vector<std::map<std::string, std::vector<std::size_t>>> refused(workers);
   const auto work = [&](std::size_t worker) {
-    PriceMaker maker(job, layouts.schedules);
+    ThreadPricer maker(job, layouts.schedules);
     const auto next_piece = [&] {
       for (std::size_t step = 0; step < workers; ++step) {
         const std::size_t owner = (worker + step) % workers;
@@ -443,7 +443,7 @@ LayoutPrices price_layouts(const JobInput& input, const LayoutColumns& layouts, 
 struct LayoutPricer::State {
   explicit State(const Job& job) : maker(job, schedules) {}
   std::vector<std::string> schedules;
-  PriceMaker maker;
+  ThreadPricer maker;
 };
 
 LayoutPricer::LayoutPricer(const JobInput& job) : state_(std::make_unique<State>(job_to_price(job))) {}

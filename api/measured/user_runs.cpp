@@ -1,4 +1,4 @@
-#include "api/measured/own_runs.hpp"
+#include "api/measured/user_runs.hpp"
 
 #include <fmt/format.h>
 
@@ -44,7 +44,7 @@ class RowAsFile : public Files {
   std::string text_;
 };
 
-std::string beside(const std::string& file, const std::string& path) {
+std::string relative_to(const std::string& file, const std::string& path) {
   const std::filesystem::path named(path);
   return named.is_absolute() ? path : (std::filesystem::path(file).parent_path() / named).string();
 }
@@ -60,7 +60,7 @@ std::optional<std::string> log_of(nlohmann::json& row, const std::string& file, 
   if (!measured.contains("log")) return std::nullopt;
   if (!measured.at("log").is_string())
     throw ConfigError({"measured.log", "is not a path", place, "give the path of a training log"});
-  std::string log = beside(file, measured.at("log").get<std::string>());
+  std::string log = relative_to(file, measured.at("log").get<std::string>());
   measured.erase("log");
   return log;
 }
@@ -78,13 +78,13 @@ std::string date_of(const nlohmann::json& row, const std::string& place) {
   return date;
 }
 
-OwnRun read_own_run(nlohmann::json row, const std::string& file) {
+UserRun read_user_run(nlohmann::json row, const std::string& file) {
   const std::string id = row.at("id").is_string() ? row.at("id").get<std::string>() : row.at("id").dump();
   row["id"] = id;
   const std::string place = fmt::format("{}#{}", file, id);
   const std::optional<std::string> log = log_of(row, file, place);
   if (row.at("job").is_string()) {
-    row["job"] = *load_job({beside(file, row.at("job").get<std::string>())}, {}, files_on_disk()).root;
+    row["job"] = *load_job({relative_to(file, row.at("job").get<std::string>())}, {}, files_on_disk()).root;
   }
   const PublishedFile rows = read_published({{"rows", {row}}}, "own", file);
   MappedRow mapped = map_row(rows.rows.front(), "");
@@ -92,7 +92,7 @@ OwnRun read_own_run(nlohmann::json row, const std::string& file) {
   const RowAsFile files(place, mapped.job->dump());
   const LoadedJob loaded = load_job({place}, {}, files);
   mapped.job = loaded.root;
-  OwnRun run;
+  UserRun run;
   run.id = id;
   run.date = date_of(row, place);
   run.root = loaded.root;
@@ -113,10 +113,10 @@ OwnRun read_own_run(nlohmann::json row, const std::string& file) {
 
 }  // namespace
 
-std::vector<OwnRun> read_own_runs(const std::string& file) {
-  std::vector<OwnRun> runs;
-  for (nlohmann::json& row : own_rows(parse_json(read_file(file), file), file)) {
-    runs.push_back(read_own_run(std::move(row), file));
+std::vector<UserRun> read_user_runs(const std::string& file) {
+  std::vector<UserRun> runs;
+  for (nlohmann::json& row : user_rows(parse_json(read_file(file), file), file)) {
+    runs.push_back(read_user_run(std::move(row), file));
   }
   return runs;
 }

@@ -19,7 +19,7 @@ struct FlagValue {
 };
 
 /// Sets the key at a dotted path. A name on the path becomes an object based on it.
-void lay_over(std::string_view field, nlohmann::json value, nlohmann::json& root);
+void set_key(std::string_view field, nlohmann::json value, nlohmann::json& root);
 
 /// True if a JSON document is the output of --show-config: a list of keys with values and origins.
 bool lists_keys(const nlohmann::json& document);

@@ -120,7 +120,7 @@ std::string flag_of(const FieldInfo& field) {
   return std::string(field.aliases.empty() ? field.key : field.aliases.front());
 }
 
-int most_blamed(const Trials& trials) {
+int largest_tried(const Trials& trials) {
   return trials.rule.within_node ? trials.asked.cluster.devices_per_node : 0;
 }
 
@@ -161,7 +161,7 @@ const std::vector<Figure>& figures() {
       {"rank_kv_heads", [](auto& job) { return std::to_string(rank_kv_heads(job)); }},
       {"uncut",
        [](auto& job) {
-         const UncutWidth uncut = uncut_by_grid(job.model, job.layout);
+         const IndivisibleWidth uncut = uncut_by_grid(job.model, job.layout);
          return fmt::format("{} {} is not divisible by {}", uncut.what, uncut.number, uncut.parts);
        }},
       {"grid_shape",
@@ -207,7 +207,7 @@ std::string single_help(Trials& trials, const std::vector<const Field<Layout>*>&
   std::vector<std::string> ways;
   for (const Field<Layout>* field : keys) {
     const bool blamed = field == keys.front();
-    const std::vector<Json> values = mending(trials, *field, blamed ? most_blamed(trials) : 0);
+    const std::vector<Json> values = mending(trials, *field, blamed ? largest_tried(trials) : 0);
     if (!values.empty()) {
       ways.push_back(blamed ? fmt::format("{}: {}", filled(trials.rule.valid, trials.asked), list_of(values))
                             : fmt::format("{} {}", flag_of(*field), list_of(values)));
@@ -220,7 +220,7 @@ std::string single_help(Trials& trials, const std::vector<const Field<Layout>*>&
 
 // "valid with --cp 1: 1, 2, 4".
 std::string double_help(Trials& trials, const std::vector<const Field<Layout>*>& keys) {
-  const std::vector<Json> blamed = candidates(*keys.front(), trials.asked, most_blamed(trials));
+  const std::vector<Json> blamed = candidates(*keys.front(), trials.asked, largest_tried(trials));
   for (std::size_t index = 1; index < keys.size(); ++index) {
     const Field<Layout>& other = *keys[index];
     for (const Json& with : candidates(other, trials.asked, 0)) {

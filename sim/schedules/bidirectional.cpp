@@ -79,7 +79,7 @@ void concatenate(Program& program, const ScheduleRequest& request) {
 }
 
 Program generate_chimera(const ScheduleRequest& request) {
-  Program program = empty_two_chains("chimera", request);
+  Program program = empty_bidirectional("chimera", request);
   if (request.variant == kDoubling) {
     GreedyRule rule;
     rule.microbatches = request.microbatches / 2;
@@ -281,7 +281,7 @@ std::optional<ScheduleRefusal> refuse_dualpipe(const ScheduleRequest& request) {
 }
 
 Program generate_dualpipe(const ScheduleRequest& request) {
-  Program program = empty_two_chains("dualpipe", request);
+  Program program = empty_bidirectional("dualpipe", request);
   const int ranks = request.pipeline_ranks;
   for (int rank = 0; rank < ranks; ++rank) {
     const int mirrored = 2 * ranks - 1 - rank;
