@@ -30,7 +30,7 @@ namespace flopcast {
 
 namespace {
 
-// Reads a profile from a file; errors include the place in it.
+// Reads a profile from a file; errors name the line or key.
 DeviceProfile load_profile(const std::string& path) {
   Origins origins;
   origins.file = path;

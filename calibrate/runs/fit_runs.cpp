@@ -367,7 +367,7 @@ UserFit fit_user_runs(const std::vector<UserRun>& runs, const ReadFile& read_fil
       names.push_back(name);
     }
   }
-  if (names.empty()) throw NegativeAnswer("the runs determine no constant: none affects any of their forecasts");
+  if (names.empty()) throw NegativeAnswer("no constant can be fitted: none affects the forecasts of these runs");
   Posterior posterior = fitter.fit(names);
   std::vector<std::string> told;
   const auto narrowed = [&](std::size_t index) {
@@ -384,7 +384,7 @@ UserFit fit_user_runs(const std::vector<UserRun>& runs, const ReadFile& read_fil
   }
   if (told.empty()) {
     throw NegativeAnswer(
-        fmt::format("the runs determine no constant: none of {} is narrowed by a tenth; add runs of other "
+        fmt::format("no constant can be fitted: the runs narrow none of {} by 10 % or more; add runs of other "
                     "layouts",
                     fmt::join(names, ", ")));
   }

@@ -85,8 +85,8 @@ Table ablation_table() {
         {one.part, "all rows with experts", "step MAPE", percent(one.without.mape), percent(experts.whole.mape)});
   }
   table.notes.emplace_back(
-      "each part was measured with all parts above it in place, except the last block of a source, whose parts were "
-      "measured separately, and the parts for experts, which are measured separately with the current costs");
+      "each row adds its part to all rows above it; the last block of a source and the parts for experts are added "
+      "alone, experts with the current costs");
   return table;
 }
 

@@ -192,7 +192,7 @@ std::vector<double> step_losses(const MeasuredRun& run, int microbatches);
 /// one step.
 int counted_steps(int steps, int warmup, bool asynchronous);
 
-/// `as_run` has the bytes of the forecast, and its memory if it is calibrated: see memory_as_run().
+/// `as_run` supplies the forecast bytes, and the forecast memory if the forecast is calibrated: see memory_as_run().
 RunComparison compare_run(Forecast job, const Result& as_run, const MeasuredRun& run, TimesFrom times_from);
 
 /// The verdict on a run: compares `answer`, the forecast of `asked`, with the measurement, including the activations

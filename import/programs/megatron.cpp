@@ -17,7 +17,7 @@ namespace flopcast {
 
 namespace {
 
-// The path without the marks of unset variables.
+// The path without the placeholders of unset variables.
 std::string shown_path(const std::string& path) {
   std::string plain;
   for (const char c : path) {

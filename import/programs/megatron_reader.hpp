@@ -22,7 +22,8 @@ class MegatronReader {
   MegatronReader(std::string_view text, const std::string& file, const ImportContext& context)
       : arguments_(text, file, context, out_), file_(file), context_(context) {}
 
-  /// For a configuration file whose keys are these arguments; `begun` holds what its reader has read besides them.
+  /// For a configuration file whose keys are these arguments; `begun` holds the values that its reader took from other
+  /// keys.
   MegatronReader(const std::vector<GivenArgument>& given, const std::string& program, const std::string& file,
                  const ImportContext& context, ImportedJob begun)
       : out_(std::move(begun)), arguments_(given, program, file, context), file_(file), context_(context) {}

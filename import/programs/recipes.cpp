@@ -146,7 +146,7 @@ void RecipeReader::read_named(const std::string& path, const nlohmann::json& val
     if (known.contains("warning"))
       out_.warnings.push_back(fmt::format("{}: {}", place(path), known.at("warning").get<std::string>()));
     if (known.at("fields").empty()) return;
-    out_.notes.push_back(fmt::format("{}: {} is interpreted by its name", place(path), shown_value(value)));
+    out_.notes.push_back(fmt::format("{}: {} is recognised by its name", place(path), shown_value(value)));
     return;
   }
   out_.warn_of(path, place(path), rule.at("otherwise").get<std::string>());

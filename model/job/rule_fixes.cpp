@@ -202,7 +202,7 @@ std::string filled(std::string_view text, const Job& job) {
   return all;
 }
 
-// "valid: 1, 2, 4, or leave it out, or --etp 1"; empty if no single key fixes the rule.
+// "valid: 1, 2, 4, or leave it out, or --etp 1"; empty if no change of a single key satisfies the rule.
 std::string single_help(Trials& trials, const std::vector<const Field<Layout>*>& keys) {
   std::vector<std::string> ways;
   for (const Field<Layout>* field : keys) {

@@ -216,7 +216,7 @@ Rules replica_rules() {
   constexpr std::string_view kRanks =
       "tp {tp} · pp {pp} · cp {cp} = {model_ranks} ranks do not divide the cluster's {devices} devices";
   return {
-      // The other axes decide which of the axes that hold the model can be fixed.
+      // Which of tp, cp and pp a change of value can fix depends on the other axes.
       {kDevices, "tp cp pp",
        [](auto& job, auto& layout) {
          return layout.tp > 1 && !leaves_devices(job, layout.cp) &&

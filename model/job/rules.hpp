@@ -16,7 +16,7 @@ struct LayoutRule {
   bool (*broken)(const Job& job, const Layout& layout);
   std::string_view problem;          ///< error text; {tp} is replaced by the value of that key or figure
   std::string_view valid = "valid";  ///< precedes the list of valid values
-  std::string_view help = {};        ///< replaces that list if no value of a key fixes the rule
+  std::string_view help = {};        ///< replaces that list if no value of the key satisfies the rule
   bool within_node = false;          ///< search valid values only up to the number of devices per node
 };
 

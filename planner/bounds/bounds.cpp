@@ -89,7 +89,7 @@ constexpr double kRounding = 1e-12;
 struct PassTimes {
   double forward = 0.0;
   double backward = 0.0;               // the previous stage waits for it
-  double whole = 0.0;                  // lower bound of all that the stage does for a microbatch
+  double whole = 0.0;                  // lower bound of the time that the stage needs for one microbatch
   double first_input_gradients = 0.0;  // forward and I, up to the end of the last I
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kNinetyPercent = 1.6448536269514722;  // standard deviations of a normal distribution
 
-// Relative error of each term such that the whole step gets its own interval.
+// One relative error for every term, chosen so that the terms together give the interval of the whole step.
 std::optional<double> term_error(const Result& result) {
   if (!result.interval) return std::nullopt;
   double squares = 0.0;

@@ -248,7 +248,7 @@ Table figures_table(const ScheduleComparison& comparison, Format format);
 Table semantics_table(const ScheduleComparison& comparison, Format format);
 /// Table of --at-memory.
 Table memory_table(const ScheduleComparison& comparison);
-/// Returns nothing if no schedule refused.
+/// Empty if no schedule was refused.
 std::optional<Table> refused_table(const ScheduleComparison& comparison);
 /// Schema flopcast.schedule-comparison/1.
 std::string write_comparison(const ScheduleComparison& comparison);

@@ -61,12 +61,12 @@ RunRecord origin_of(const char* backend, const TrainingPlan& plan, const cuda::G
   const GemmPrecision precision = cuda::precision_on(gpu, wanted);
   if (tells && precision == GemmPrecision::kFp8 && !float8_linears(plan).others.empty()) {
     print_error(fmt::format("warning: fp8 products require sizes that are multiples of 16; these use bf16: {}",
-                         float8_linears(plan).others));
+                            float8_linears(plan).others));
   }
   if (tells && precision != wanted) {
-    print_error(fmt::format("warning: {} (compute capability {}.{}) does not support products in {}; using {}", gpu.name,
-                         gpu.compute_capability / 10, gpu.compute_capability % 10, name_of(wanted),
-                         name_of(precision)));
+    print_error(fmt::format("warning: {} (compute capability {}.{}) does not support products in {}; using {}",
+                            gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10, name_of(wanted),
+                            name_of(precision)));
   }
   RunRecord about;
   about.backend = backend;

@@ -114,8 +114,8 @@ void measure_cuda(const MeasureOptions& wishes) {
   if (!facts.no_messages.empty()) print_note("note: messages between GPUs were not measured: " + facts.no_messages);
   for (const std::string& refusal : outcome.refused) print_note("note: not measured: " + refusal);
   if (outcome.no_time.empty()) return;
-  print_note(fmt::format("note: not measured within {:.0f} s: {}; run the same command again to measure them", wishes.seconds,
-                  fmt::join(outcome.no_time, ", ")));
+  print_note(fmt::format("note: not measured within {:.0f} s: {}; run the same command again to measure them",
+                         wishes.seconds, fmt::join(outcome.no_time, ", ")));
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ Table run_table(const RunResult& run, const std::optional<StepTimeInterval>& int
   level("in peer memory", run.memory_interval_s);
   if (run.checkpoint_interval_s > 0.0) {
     table.notes.push_back(
-        fmt::format("a checkpoint has {} GiB; it stops the run for {}, and restoring from storage takes {}",
+        fmt::format("a checkpoint takes {} GiB; it stops the run for {}, and restoring from storage takes {}",
                     thousands(run.checkpoint_gib), time_in_days(run.checkpoint_cost_s), time_in_days(run.restore_s)));
   }
   if (run.nodes_in_repair > 0.0) {

@@ -50,8 +50,7 @@ nlohmann::json figures_for_comparisons(const nlohmann::json& json, const FieldIn
       continue;
     }
     if (!value.is_number()) {
-      throw ConfigError(
-          {here, "a result must hold this number", file, "expected the output of simulate --format json"});
+      throw ConfigError({here, "is missing or not a number", file, "expected the output of simulate --format json"});
     }
     if (!(std::abs(value.get<double>()) <= kMost)) {
       throw ConfigError({here, fmt::format("{} is not a plausible figure", value.get<double>()), file,

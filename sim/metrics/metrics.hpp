@@ -69,7 +69,7 @@ struct RankMetrics {
   Ticks last_end = 0;
   int peak_in_flight = 0;  ///< chunks whose activations are held: +1 at F, -1 at B or W, in order of execution
   std::array<Ticks, kSpanKindCount>
-      time_by_kind{};  ///< indexed by SpanKind, whether overlapped or not; a pair's time counts for its first half
+      time_by_kind{};  ///< indexed by SpanKind, overlapped or not; an overlapped pair counts as its first action
 
   Ticks bubble() const;
   Ticks exposed() const { return exposed_pipeline + exposed_data_parallel; }

@@ -67,7 +67,7 @@ DrawnRuns draw_runs(const RunCase& run, double step_s, int seed, int runs) {
     }
     FLOPCAST_CHECK(lost == outcome.clock - run.steps * run.step);
     const double slower = static_cast<double>(outcome.lost_in(RunPhase::kSlow) + outcome.lost_in(RunPhase::kFewer));
-    // Uses the exact forecast step time, so that without losses this gives its days.
+    // Uses the unrounded step time, so that a run without failures takes exactly the days of the forecast.
     const double seconds = useful + static_cast<double>(lost) * kNanosecond;
     drawn.days.push_back(seconds / kSecondsADay);
     drawn.goodput.push_back(useful / seconds);

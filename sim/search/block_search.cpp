@@ -313,7 +313,7 @@ class Searcher {
   const BlockSearch& search_;
   int microbatches_;
   int ranks_;
-  std::vector<StepTimes> assumed_;  // the first are the real ones
+  std::vector<StepTimes> assumed_;  // the first entry holds the real times
   ActivationRule rule_;
   BestOrders best_;
   std::size_t placed_ = 0;

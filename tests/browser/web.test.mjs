@@ -290,11 +290,11 @@ test('a plan is searched beside the page, and one of its layouts taken', async (
 test('the batch of a step stays when the layout moves', async () => {
   const page = await opened();
   await page.locator('[data-lesson="gpt3"]').click();
-  assert.match(await page.locator('[data-fact=shape]').innerText(), /^64 GPUs: 1 copy of the model \(dp\), 64 microbatches/);
+  assert.match(await page.locator('[data-fact=shape]').innerText(), /^64 GPUs: 1 replica of the model \(dp\), 64 microbatches/);
   const tokens = await value(page, 'iteration.tokens_per_s') * await value(page, 'iteration.time_s');
   await page.locator('[data-key="tp"]').press('ArrowLeft');
   await settled(page);
-  assert.match(await page.locator('[data-fact=shape]').innerText(), /^64 GPUs: 2 copies of the model \(dp\), 32 microbatches/);
+  assert.match(await page.locator('[data-fact=shape]').innerText(), /^64 GPUs: 2 replicas of the model \(dp\), 32 microbatches/);
   assert.ok(Math.abs(await value(page, 'iteration.tokens_per_s') * await value(page, 'iteration.time_s') / tokens - 1) < 1e-9, 'as many tokens a step');
   const told = flopcastJson('simulate', 'examples/gpt3-175b-64-gpus/job.json', '--tp', '4', '--dp', '2', '--precision', 'bf16', '--tokens', '300B', '--price', '2');
   await page.locator('[data-key="precision"]').selectOption('bf16');

@@ -174,9 +174,11 @@ TEST(PlantedFaults, OfRealRunsAreRankedFirst) {
       {flushed, {"the first rank at half its speed", GapCause::kStraggler, "rank 0 computes", {2, 1, 1, 1}}},
       {pipeline, {"a host at half its speed", GapCause::kStraggler, "all of node 1, compute", {1, 1, 2, 2}}},
       {pipeline, {"all ranks at two thirds", GapCause::kClocks, "kernels run for", {1.5, 1.5, 1.5, 1.5}}},
-      {pipeline, {"slow links between hosts", GapCause::kSlowLink, "messages", {}, 100 * kMillisecond, between_nodes}},
-      {flushed, {"one slow link in a host", GapCause::kSlowLink, "messages", {}, 120 * kMillisecond, first_link}},
-      {pipeline, {"all links slow", GapCause::kSlowLink, "messages", {}, 60 * kMillisecond}},
+      {pipeline,
+       {"slow links between hosts", GapCause::kSlowLink, "communicates for", {}, 100 * kMillisecond, between_nodes}},
+      {flushed,
+       {"one slow link in a host", GapCause::kSlowLink, "communicates for", {}, 120 * kMillisecond, first_link}},
+      {pipeline, {"all links slow", GapCause::kSlowLink, "communicates for", {}, 60 * kMillisecond}},
       // Threads copy messages when they receive them: whether they or the link was late is undetermined.
       {pipeline, {"hosts that are late", GapCause::kHostBound, "launched late", {}, 0, {}, 60 * kMillisecond, 2}},
       {replicas, {"late hosts of replicas", GapCause::kHostBound, "launched late", {}, 0, {}, 60 * kMillisecond}}};

@@ -20,8 +20,9 @@ struct NcclOptions {
   ProcessPlace place;
   std::chrono::milliseconds patience = std::chrono::seconds(60);
   const std::atomic<int>* interruption = nullptr;
-  /// Called with the failure if the rank has not returned `patience` after it: it then waits where no abort reaches it,
-  /// for example for a communicator that others will not join. Must end the process; if empty, the rank is waited for.
+  /// Called with the failure if the rank has not returned within `patience` after it. Such a rank waits in a call that
+  /// cannot be aborted, for example for a communicator that others will not join. Must end the process; if empty, the
+  /// run waits for the rank.
   std::function<void(const std::string& failure)> abandon = {};
 };
 

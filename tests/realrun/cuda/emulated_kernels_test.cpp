@@ -292,9 +292,9 @@ TEST(GpuRanks, Fp8IsWhatGpusDoOrRefused) {
   const std::pair<const char*, const char*> refused[] = {
       {R"(, "fp8_recipe": "delayed")", "training.fp8_recipe: delayed can be forecast but not run on GPUs"},
       {R"(, "fp8_recipe": "blockwise")", "valid for a run: current, tensorwise"},
-      {R"(, "fp8_parameters": true)", "training.fp8_parameters: true is forecast"},
-      {R"(, "fp8_attention": true)", "training.fp8_attention: true is forecast"},
-      {R"(, "fp8_activations": true)", "training.fp8_activations: true is forecast"}};
+      {R"(, "fp8_parameters": true)", "training.fp8_parameters: true can be forecast"},
+      {R"(, "fp8_attention": true)", "training.fp8_attention: true can be forecast"},
+      {R"(, "fp8_activations": true)", "training.fp8_activations: true can be forecast"}};
   for (const auto& [training, words] : refused) {
     try {
       prepare_run(fp8_run(training));

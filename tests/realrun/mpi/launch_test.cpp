@@ -123,7 +123,7 @@ TEST_F(MpiLaunch, OneProcessTellsOfAMistake) {
   CommandOptions without_mpirun = mpi_options();
   without_mpirun.environment["PATH"] = "/nowhere";
   const CommandResult missing = start_flopcast({"run", job(), "--backend", "mpi"}, without_mpirun);
-  EXPECT_NE(message_of(missing, 4).find("mpirun is not on the path"), std::string::npos);
+  EXPECT_NE(message_of(missing, 4).find("mpirun, which is not on the path"), std::string::npos);
 }
 
 TEST_F(MpiLaunch, ARankThatThrowsIsNamedWithItsAction) {
@@ -192,7 +192,7 @@ void expect_partial_file(const fs::path& file, const std::string& failure) {
   ASSERT_TRUE(run.has_value());
   EXPECT_EQ(run->at("complete"), false);
   EXPECT_NE(run->at("failure").get<std::string>().find(failure), std::string::npos) << run->at("failure");
-  EXPECT_FALSE(run->at("steps").empty());
+  ASSERT_FALSE(run->at("steps").empty());
   EXPECT_EQ(run->at("steps")[0].at("timeline").at("ranks").size(), 4U);
 }
 

@@ -123,7 +123,8 @@ TEST(RecomputeLayers, EveryNthLayerIsAsManyFirstOnes) {
     return error_report(small_job(R"("global_batch_size": 64, )" + recompute)).field;
   };
   EXPECT_EQ(message_of(R"("recompute": "selective", "recompute_every": 2)"), "layout.recompute_every");
-  EXPECT_EQ(message_of(R"("recompute": "full", "recompute_every": 2, "recompute_layers": 1)"), "layout.recompute_every");
+  EXPECT_EQ(message_of(R"("recompute": "full", "recompute_every": 2, "recompute_layers": 1)"),
+            "layout.recompute_every");
 }
 
 // A sequence of 32,768 tokens over 8 ranks of one node.

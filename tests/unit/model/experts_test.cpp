@@ -254,7 +254,7 @@ TEST(Experts, GroupsKeepTokensTogether) {
   }
   const auto message_of = [](const std::string& figures) {
     return error_report(R"({"model": {"name": "deepseek-v3", "experts": {)" + figures +
-                           R"(}}, "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})")
+                        R"(}}, "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})")
         .field;
   };
   EXPECT_EQ(message_of(R"("groups": 7)"), "model.experts.groups");
@@ -498,11 +498,10 @@ TEST(Experts, TheFullestRankIsWaitedFor) {
   EXPECT_GT(after.activation.value(), before.activation.value());
   EXPECT_NEAR(model_flops_per_step(uneven) / model_flops_per_step(even), 1.0, 1e-9)
       << "waiting does not add model FLOPs";
-  EXPECT_EQ(
-      error_report(R"({"model": {"name": "mixtral-8x7b", "experts": {"imbalance": 0.2, "capacity_factor": 1.5}},
+  EXPECT_EQ(error_report(R"({"model": {"name": "mixtral-8x7b", "experts": {"imbalance": 0.2, "capacity_factor": 1.5}},
                                 "cluster": "dgx-h100", "layout": {"global_batch_size": 8}})")
-          .field,
-      "model.experts.imbalance");
+                .field,
+            "model.experts.imbalance");
 }
 
 // A multi-token-prediction module is a layer, a GEMM 2h -> h and a second head on the last stage; on a stage without
@@ -586,8 +585,7 @@ TEST(Experts, FoldOverTensorRanks) {
   const Diagnostic whole =
       error_report(moe_job(R"("mixtral-8x7b")", R"({"tp": 4, "etp": 1, "ep": 8, "global_batch_size": 32})"));
   EXPECT_EQ(whole.field, "layout.etp");
-  const Diagnostic dense =
-      error_report(moe_job(R"("llama3-8b")", R"({"tp": 2, "etp": 1, "global_batch_size": 32})"));
+  const Diagnostic dense = error_report(moe_job(R"("llama3-8b")", R"({"tp": 2, "etp": 1, "global_batch_size": 32})"));
   EXPECT_EQ(dense.field, "layout.etp");
 }
 

@@ -382,8 +382,7 @@ TEST(Optimizers, StatesAreThoseOfLlamaFactorysTable) {
 }
 
 TEST(Optimizers, OfMatricesRefuseWhatIsNotTheirs) {
-  const Diagnostic rank =
-      error_report(tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "optimizer_rank": 4)"));
+  const Diagnostic rank = error_report(tuned(R"("full")", R"({"global_batch_size": 8})", R"(, "optimizer_rank": 4)"));
   EXPECT_EQ(rank.field, "training.optimizer_rank");
 }
 

@@ -301,7 +301,7 @@ TEST(Job, AClockNeedsTheOneThatPeaksAreStatedFor) {
   for (const char* release : {"3.0", "2", "2.21.5.1", "2.x", "2.3"}) {
     EXPECT_EQ(error_report(R"({"model": "llama3-8b", "cluster": "dgx-h100", "layout": {"global_batch_size": 8},
                               "training": {"nccl": ")" +
-                              std::string(release) + "\"}}")
+                           std::string(release) + "\"}}")
                   .field,
               "training.nccl")
         << release;

@@ -184,7 +184,7 @@ TEST(RunOfAJob, MistakesNameTheirPlace) {
   const auto message_of = [](const std::string& failures) {
     return error_report(R"({"model": "gpt3-13b", "cluster": "dgx-h100", "layout": {"global_batch_size": 64},
                               "failures": )" +
-                           failures + "}");
+                        failures + "}");
   };
   EXPECT_EQ(message_of("\"lama3\"").field, "failures.preset");
   EXPECT_NE(message_of("\"lama3\"").help.find("llama3"), std::string::npos);
