@@ -252,6 +252,16 @@ Traffic matrix_products(const PricingContext& pricing, const MatrixUpdates& matr
   return products;
 }
 
+// Host time of a step beyond its microbatches. Two thirds of the fixed part are launches, which full-iteration CUDA
+// graphs capture. A sharded optimizer steps over its share of the tensors.
+Seconds host_time_of_step(const Job& job, double tensors) {
+  const Stack& stack = job.training.stack;
+  constexpr double kCaptured = 2.0 / 3.0;
+  const double left = stack.cuda_graphs == CudaGraphs::kFull ? 1.0 - kCaptured : 1.0;
+  const double own = tensors / static_cast<double>(std::max(1, job.layout.optimizer_shards()));
+  return (stack.host_time_per_step * left + stack.host_time_per_tensor * own) * (1.0 / job.cluster.host_speed);
+}
+
 FlushCosts price_flush(const PricingContext& pricing, const Holdings& holdings, int rank) {
   const Layout& layout = pricing.job.layout;
   const Training& training = pricing.job.training;
@@ -311,6 +321,7 @@ FlushCosts price_flush(const PricingContext& pricing, const Holdings& holdings, 
     flush.dp.sent_per_rank += products.sent_per_rank;
     flush.dp.messages += products.messages;
   }
+  flush.optimizer += host_time_of_step(pricing.job, holdings.tensors);
   return flush;
 }
 

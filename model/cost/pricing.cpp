@@ -156,22 +156,26 @@ HostTime host_time(const PricingContext& pricing, const std::vector<Operator>& o
     forward += op.forward_kernels * launched;
     backward += op.backward_kernels * launched;
   }
-  HostTime host{stack.host_time_per_kernel * forward, stack.host_time_per_kernel * backward};
+  const Seconds ring = job.layout.cp > 1 ? stack.host_time_per_ring_step * (job.layout.cp * 0.5) : Seconds(0);
+  HostTime host{stack.host_time_per_kernel * forward + ring, stack.host_time_per_kernel * backward + ring};
   if (job.layout.tp > 1) {
     const Seconds collective = collective_for_host(pricing);
     host.forward += collective * (job.layout.sequence_parallel ? 4.0 : 2.0);
     host.backward += collective * (job.layout.sequence_parallel ? 6.0 : 2.0);
   }
+  host.forward *= 1.0 / job.cluster.host_speed;
+  host.backward *= 1.0 / job.cluster.host_speed;
   return host;
 }
 
 void add_host_floor(const PricingContext& pricing, const std::vector<Operator>& operators, Section& block) {
   const HostTime host = host_time(pricing, operators);
-  block.forward.compute += waiting_for_host(host.forward, block.forward.total());
   const Seconds whole = block.input_gradient.total() + block.weight_gradient.total() - block.tp_hidden;
-  const Seconds short_of = waiting_for_host(host.backward, whole);
-  block.input_gradient.compute += short_of * 0.5;
-  block.weight_gradient.compute += short_of * 0.5;
+  block.host = {host.forward, host.backward, waiting_for_host(host.forward, block.forward.total()),
+                waiting_for_host(host.backward, whole)};
+  block.forward.compute += block.host.forward_wait;
+  block.input_gradient.compute += block.host.backward_wait * 0.5;
+  block.weight_gradient.compute += block.host.backward_wait * 0.5;
 }
 
 namespace {

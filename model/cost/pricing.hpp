@@ -65,6 +65,14 @@ struct TensorCollectives {
   Seconds beside() const;
 };
 
+/// Host time of a section's passes, and the part of it for which the device waits.
+struct HostPasses {
+  Seconds forward;
+  Seconds backward;
+  Seconds forward_wait;
+  Seconds backward_wait;
+};
+
 /// A run of operators priced together for one microbatch.
 struct Section {
   PassCost forward;
@@ -91,6 +99,7 @@ struct Section {
   Traffic context_forward;  ///< part of sent.cp sent by the forward pass
   Traffic grid_forward;     ///< part of sent.tp sent by the forward pass on a grid
   double low_rank_elements = 0.0;
+  HostPasses host;
   std::vector<GradientPiece> gradients;  ///< in the order in which the backward pass finishes them
 };
 

@@ -101,6 +101,7 @@ class StepPricer {
   bool rank_has_table(int index) const;
   void share_tables_within_ranks(StepCosts& costs) const;
   void add_gradient_free_passes(const LayerCounts& layers, StageCosts& costs) const;
+  void add_host_of_slot(const LayerCounts& layers, StageCosts& costs) const;
   BoundaryCosts boundary(int stage);
   BoundaryCosts transfer(bool crosses_nodes) const;
 
@@ -323,6 +324,51 @@ double StepPricer::low_rank_of_head() const {
   return gradient_amount(parts_.sections->head_operators[1], job_.layout).low_rank_elements;
 }
 
+// Host time of a stage's passes beyond the launches of its blocks: what each microbatch needs on a rank, spread over
+// the rank's chunks; a transfer to the next stage; recomputed regions; hooks of gathered parameters. It adds to a pass
+// only as far as the device cannot hide it: the pass waits for the host's whole time instead of that of the blocks
+// alone.
+void StepPricer::add_host_of_slot(const LayerCounts& layers, StageCosts& costs) const {
+  const Stack& stack = job_.training.stack;
+  const Layout& layout = job_.layout;
+  const bool graphs = stack.cuda_graphs == CudaGraphs::kFull;
+  const double slow = 1.0 / job_.cluster.host_speed;
+  Seconds of_slot;
+  if (!graphs) of_slot += stack.host_time_per_microbatch * (1.0 / std::max(1, map_.stages() / layout.pp));
+  if (layout.pp > 1) of_slot += stack.host_time_per_hand_over;
+  HostPasses blocks;
+  Seconds forward_more = of_slot * 0.5;
+  Seconds backward_more = of_slot * 0.5;
+  const bool hooks = layout.weight_shards() > 1 && stack.host_time_per_parameter > Seconds(0);
+  const double modules = layout.recompute_modules ? static_cast<double>(layout.recompute_modules->count()) : 1.0;
+  each_block(layers, [&](const Block& block, int all, int redone) {
+    if (all == 0) return;
+    const HostPasses& host = block.cost.host;
+    blocks.forward += host.forward * all;
+    blocks.backward += host.backward * all + host.forward * redone;
+    blocks.forward_wait += host.forward_wait * all;
+    blocks.backward_wait += host.backward_wait * all + host.forward_wait * redone;
+    const bool selective = layout.recompute == Recompute::kSelective && block.state != LayerState::kFrozenNoGradient;
+    const double regions = selective ? modules * all : redone;
+    backward_more += stack.host_time_per_checkpoint * regions;
+    if (!hooks) return;
+    const auto tensors = static_cast<double>(block.cost.gradients.size());
+    forward_more += stack.host_time_per_parameter * (tensors * all);
+    backward_more += stack.host_time_per_parameter * (tensors * (all + redone));
+  });
+  const auto longer = [slow](Seconds host, Seconds more, Seconds device) {
+    if (more <= Seconds(0)) return Seconds(0);
+    return waiting_for_host(host + more * slow, device) - waiting_for_host(host, device);
+  };
+  const Seconds forward = costs.forward.total() - blocks.forward_wait;
+  const Seconds backward = costs.input_gradient.total() + costs.weight_gradient.total() + costs.recompute.total() -
+                           costs.tp_hidden - blocks.backward_wait;
+  costs.forward.compute += longer(blocks.forward, forward_more, forward);
+  const Seconds added = longer(blocks.backward, backward_more, backward);
+  costs.input_gradient.compute += added * 0.5;
+  costs.weight_gradient.compute += added * 0.5;
+}
+
 // Preference training also passes each sequence forward without gradients: through the reference model and, with kto,
 // through the trained model. These passes keep nothing; their collectives are those of the forward pass.
 void StepPricer::add_gradient_free_passes(const LayerCounts& layers, StageCosts& costs) const {
@@ -384,6 +430,7 @@ StageCosts StepPricer::stage(int index, int first_layer, int layers) const {
   if (asked_ == PricedParts::kMemory || asked_ == PricedParts::kLeastTime) return costs;
   const std::vector<UnitRun> runs = runs_of(index, counts);
   finish_stage(pricing_, index, runs, costs);
+  add_host_of_slot(counts, costs);
   if (asked_ == PricedParts::kAll) fill_buckets(pricing_, runs, costs);
   add_gradient_free_passes(counts, costs);
   add_overlap_slowdown(overlap_slowdown(job_.cluster.device), costs);

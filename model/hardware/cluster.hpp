@@ -88,6 +88,7 @@ struct Cluster {
   Seconds hop_latency;                   ///< added to each step of a collective between nodes; 0: NCCL's own 14 us
   std::vector<DeviceLink> links;         ///< between devices of a node without a switch; empty: a switch
   BytesPerSecond host_bandwidth;         ///< between one device and its host (PCIe or C2C), datasheet; zero: unknown
+  double host_speed = 1.0;               ///< single-thread speed relative to DGX H100's hosts (Xeon Platinum 8480C)
   BytesPerSecond host_memory_bandwidth;  ///< of a node's host memory, reads plus writes; zero: unknown
   std::vector<GroupCurve> curves;        ///< measured message times, which replace the links' figures for those groups
   std::optional<Network> network;        ///< absent or topology none: every group has its links to itself

@@ -477,6 +477,8 @@ const Fields<Cluster>& cluster_fields() {
                                          "bandwidth of one device to its host, per direction")
           .flag("RATE")
           .zero_is_none(),
+      share<&Cluster::host_speed>("host_speed", 10.0, "single-thread speed of the hosts relative to those of DGX H100")
+          .flag("SPEED"),
       quantity<&Cluster::host_memory_bandwidth>("host_memory_bandwidth", Dimension::kBandwidth,
                                                 "bandwidth of a node's host memory")
           .flag("RATE")

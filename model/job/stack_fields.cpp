@@ -332,6 +332,27 @@ const Fields<Stack>& stack_fields() {
       quantity<&Stack::host_time_per_collective>("host_time_per_collective", Dimension::kTime,
                                                  "host time to launch a collective")
           .of_gpus(),
+      quantity<&Stack::host_time_per_microbatch>("host_time_per_microbatch", Dimension::kTime,
+                                                 "host time of a microbatch beyond its layers")
+          .of_gpus(),
+      quantity<&Stack::host_time_per_hand_over>("host_time_per_hand_over", Dimension::kTime,
+                                                "host time of a transfer between pipeline stages")
+          .of_gpus(),
+      quantity<&Stack::host_time_per_checkpoint>("host_time_per_checkpoint", Dimension::kTime,
+                                                 "host time of a recomputed region")
+          .of_gpus(),
+      quantity<&Stack::host_time_per_ring_step>("host_time_per_ring_step", Dimension::kTime,
+                                                "host time per layer pass and context-parallel rank")
+          .of_gpus(),
+      quantity<&Stack::host_time_per_parameter>("host_time_per_parameter", Dimension::kTime,
+                                                "host time of ZeRO 3 per parameter tensor and layer pass")
+          .of_gpus(),
+      quantity<&Stack::host_time_per_step>("host_time_per_step", Dimension::kTime,
+                                           "host time of a step beyond its microbatches")
+          .of_gpus(),
+      quantity<&Stack::host_time_per_tensor>("host_time_per_tensor", Dimension::kTime,
+                                             "host time of a step per tensor of the optimizer on a rank")
+          .of_gpus(),
       boolean<&Stack::host_waits_for_hops>(
           "host_waits_for_hops", "the launching thread waits while a tensor-parallel collective crosses nodes")
           .of_gpus(),

@@ -178,8 +178,16 @@ struct Stack {
   /// training format and never read: reused by shape within blocks, newly allocated for the logits.
   bool placeholder_gradients = false;
   /// Host time to launch a kernel and a collective; a pass takes at least as long as its launches.
+  /// Host times are those of a host of speed 1 (Cluster::host_speed).
   Seconds host_time_per_kernel;
   Seconds host_time_per_collective;
+  Seconds host_time_per_microbatch;  ///< batch, broadcasts, launches of embedding, head and loss
+  Seconds host_time_per_hand_over;   ///< per transfer between pipeline stages
+  Seconds host_time_per_checkpoint;  ///< per recomputed region
+  Seconds host_time_per_ring_step;   ///< per layer pass and context-parallel rank, if there are several
+  Seconds host_time_per_parameter;   ///< hooks of a gathered parameter tensor, per layer pass (ZeRO 3)
+  Seconds host_time_per_step;        ///< optimizer, logging and bookkeeping
+  Seconds host_time_per_tensor;      ///< per tensor of the optimizer on a rank, in each step
   /// The launching thread blocks while a tensor-parallel collective crosses nodes: its hops add to the host's time
   /// instead of overlapping with it.
   bool host_waits_for_hops = false;

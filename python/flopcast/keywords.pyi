@@ -129,8 +129,16 @@ class JobKeys(TypedDict, total=False):
     hop_latency: Number
     host_bandwidth: Number
     host_memory_bandwidth: Number
+    host_speed: Number
+    host_time_per_checkpoint: Number
     host_time_per_collective: Number
+    host_time_per_hand_over: Number
     host_time_per_kernel: Number
+    host_time_per_microbatch: Number
+    host_time_per_parameter: Number
+    host_time_per_ring_step: Number
+    host_time_per_step: Number
+    host_time_per_tensor: Number
     host_waits_for_hops: bool
     imbalance: Number
     in_memory: bool

@@ -26,6 +26,26 @@ TEST(Library, AnswersAsTheProgramDoes) {
             program.standard_output);
 }
 
+// A host time of a step adds to it as it is; one of a microbatch only as far as the device cannot hide it.
+TEST(Library, HostTimesAddToTheStep) {
+  const auto time = [](std::vector<std::pair<std::string, std::string>> keys) {
+    JobInput job = small_job();
+    job.keys.insert(job.keys.end(), keys.begin(), keys.end());
+    return simulate(job).time_s();
+  };
+  const double plain = time({});
+  EXPECT_NEAR(time({{"training.stack.host_time_per_step", "10ms"}}) - plain, 0.010, 1e-9);
+  const double slow = time({{"cluster.host_speed", "0.5"}});
+  const double slow_step = time({{"cluster.host_speed", "0.5"}, {"training.stack.host_time_per_step", "10ms"}});
+  EXPECT_NEAR(slow_step - slow, 0.020, 1e-9);
+  // Hidden behind the device.
+  EXPECT_NEAR(time({{"training.stack.host_time_per_microbatch", "1us"}}), plain, 1e-4 * plain);
+  // 16 samples on 4 replicas: the host needs 1 s for each of 4 microbatches.
+  const double bound = time({{"training.stack.host_time_per_microbatch", "1s"}});
+  EXPECT_GT(bound, 4.0);
+  EXPECT_LT(bound, 4.0 + plain);
+}
+
 TEST(Library, KeysGoByPathFlagOrLastWord) {
   JobInput job = small_job();
   const double expected = simulate(job).time_s();
