@@ -7,6 +7,7 @@
 #include "api/inputs.hpp"
 #include "api/options/figure_options.hpp"
 #include "api/question.hpp"
+#include "base/host/command_line.hpp"
 #include "base/host/files.hpp"
 #include "base/host/terminal.hpp"
 #include "base/text/error.hpp"
@@ -43,9 +44,14 @@ class ValuesForm final : public Form {
                   const std::string& /*help*/) override {
     add(names, [&target](const std::string& text) { target.push_back(text); });
   }
-  void add_output(const std::string& names, std::optional<std::string>& target, const std::string& help,
-                  Dash /*dash*/) override {
-    add_option(names, target, "FILE", help);
+  void add_output(const std::string& names, std::optional<std::string>& target, const std::string& /*help*/,
+                  Dash dash) override {
+    outputs_.push_back({split(names).back(), &target, dash});
+    add(names, [&target](const std::string& text) { target = text; });
+  }
+  void add_figure(const std::string& names, std::optional<std::string>& target, const std::string& help) override {
+    add_output(names, target, help, Dash::kIsNoFile);
+    figures_.emplace_back(split(names).back(), &target);
   }
   void add_flag(const std::string& names, bool& target, const std::string& /*help*/) override {
     add(names, [&target, names](const std::string& text) {
@@ -67,7 +73,7 @@ class ValuesForm final : public Form {
   }
   const std::string* input() const override { return &asked_.input.text; }
   void place_output(const OutputForm& output) override {
-    if (output.inputs != OutputInputs::kFormat) add_option("--output", output_, "FILE", "");
+    if (output.inputs != OutputInputs::kFormat) add_output("--output", output_, "", Dash::kIsNoFile);
   }
   void place_figure(const std::string& help) override { figure_.add_to(*this, help); }
   void place_page(const std::string& help) override { add_output("--html", page_, help, Dash::kIsNoFile); }
@@ -75,7 +81,12 @@ class ValuesForm final : public Form {
 
   // Called after fill().
   void fill_context(Context& context) const {
-    figure_.check();
+    bool others = false;
+    for (const auto& [flag, file] : figures_) {
+      if (*file) FigureOptions::check_file(flag.c_str(), **file);
+      others = others || *file;
+    }
+    figure_.check(others);
     context.has_figure = context.has_figure || figure_.file();
     context.has_page = page_.has_value();
     context.figure_file = figure_.file();
@@ -107,6 +118,10 @@ class ValuesForm final : public Form {
       }
     }
     for (const auto& [name, text] : asked_.input.keys) callback_of(name)(text);
+    std::vector<std::string> named = files;
+    for (const auto& [name, text] : asked_.input.keys) named.push_back(text);
+    refuse_clashing_outputs(named, outputs_);
+    require_writable_outputs(outputs_);
     if (takes_rest_ || asked_.rest.empty()) return;
     throw ConfigError({"", fmt::format("unexpected argument \"{}\"", asked_.rest.front()), "", help_of_command()});
   }
@@ -150,6 +165,8 @@ class ValuesForm final : public Form {
   std::vector<std::pair<std::string, Callback>> inputs_;
   bool takes_rest_ = false;
   FigureOptions figure_;
+  std::vector<OutputOfFlag> outputs_;
+  std::vector<std::pair<std::string, const std::optional<std::string>*>> figures_;  // flag and file
   std::optional<std::string> output_;
   std::optional<std::string> page_;
   std::optional<std::string> trace_;
@@ -177,6 +194,9 @@ class AskedSession {
     if (!answer_.files_come_last) form_.write_files(answer_);
     text = printed_.text() + printed(answer_, context_);
     if (form_.output()) write_file(*form_.output(), std::exchange(text, ""));
+    if (answer_.exit_code != 0) {
+      throw EnvironmentError(fmt::format("it failed with exit code {}", answer_.exit_code));
+    }
     if (answer_.finish) answer_.finish();
     if (answer_.files_come_last) form_.write_files(answer_);
     if (answer_.done) answer_.done();

@@ -485,7 +485,10 @@ class Calibrate final : public Question {
     tables_.insert(tables_.end(), calibration.tables.begin(), calibration.tables.end());
     if (options_.profile) write_output(context.streams, *options_.profile, write_profile(profile_));
     Answer answer = tables_answer(context, std::nullopt);
-    if (!options_.profile) answer.text = [this] { return write_profile(profile_); };
+    if (!options_.profile) {
+      answer.text = [this] { return write_profile(profile_); };
+      answer.files_come_last = true;  // a figure that fails must not lose the profile
+    }
     add_drawings(answer);
     if (options_.figure_file && !answer.figure) {
       context.warn(fmt::format("nothing to draw: {} is not written", *options_.figure_file));

@@ -90,13 +90,6 @@ class HelpFormatter : public CLI::Formatter {
   int width_;  // 0: unlimited
 };
 
-// An output file and the flag that names it. Has external linkage because Parser contains it.
-struct OutputOfFlag {
-  std::string flag;
-  const std::optional<std::string>* file;
-  Dash dash;
-};
-
 struct CommandLine::Parser {
   // A flag that takes one value, or is true when given without one: --tp 8, --sp, --sp=false. With `values` set, it
   // takes one value per occurrence.
@@ -380,7 +373,21 @@ void refuse_input_as_output(const std::vector<std::string>& arguments, const std
   }
 }
 
-// Checks all outputs before anything is computed or written, so that one bad output prevents partial results.
+}  // namespace
+
+void refuse_clashing_outputs(const std::vector<std::string>& arguments, const std::vector<OutputOfFlag>& outputs) {
+  for (std::size_t a = 0; a < outputs.size(); ++a) {
+    for (std::size_t b = 0; b < a; ++b) {
+      const auto& [flag, file, dash] = outputs[a];
+      const auto& [other, same, other_dash] = outputs[b];
+      if (!*file || !*same || !is_one_file(**file, **same)) continue;
+      throw ConfigError({flag, fmt::format("{} is also the output of {}", quote(**file), other), flag,
+                         "use a different file for each"});
+    }
+  }
+  refuse_input_as_output(arguments, outputs);
+}
+
 void require_writable_outputs(const std::vector<OutputOfFlag>& outputs) {
   for (const auto& [flag, file, dash] : outputs) {
     if (!*file || (**file == kStandardInput && dash == Dash::kIsStandardOutput)) continue;
@@ -392,8 +399,6 @@ void require_writable_outputs(const std::vector<OutputOfFlag>& outputs) {
     require_writable(**file);
   }
 }
-
-}  // namespace
 
 bool CommandLine::parse(const std::vector<std::string>& arguments) {
   const std::optional<std::string> text = read(arguments);
@@ -441,16 +446,7 @@ std::optional<std::string> CommandLine::read(const std::vector<std::string>& arg
                                     [&place](const Parser::Flag& flag) { return flag.option == *place; });
     if (typed != parser_->flags.end() && typed->values == nullptr) typed->callback(typed->text);
   }
-  for (std::size_t a = 0; a < parser_->outputs.size(); ++a) {
-    for (std::size_t b = 0; b < a; ++b) {
-      const auto& [flag, file, dash] = parser_->outputs[a];
-      const auto& [other, same, other_dash] = parser_->outputs[b];
-      if (!*file || !*same || !is_one_file(**file, **same)) continue;
-      throw ConfigError({flag, fmt::format("{} is also the output of {}", quote(**file), other), flag,
-                         "use a different file for each"});
-    }
-  }
-  refuse_input_as_output(arguments, parser_->outputs);
+  refuse_clashing_outputs(arguments, parser_->outputs);
   const std::vector<std::string> extras = app.remaining();
   if (extras.empty()) {
     require_writable_outputs(parser_->outputs);

@@ -15,6 +15,17 @@ namespace flopcast {
 /// completion.
 inline constexpr const char* kListFlags = "--list-flags";
 
+/// An output file and the flag that names it.
+struct OutputOfFlag {
+  std::string flag;
+  const std::optional<std::string>* file;
+  Dash dash;
+};
+/// Refuses outputs before anything is computed or written: two that name one file, one that is also named as an input
+/// among `arguments`, and one that cannot be written. Throws ConfigError or EnvironmentError.
+void refuse_clashing_outputs(const std::vector<std::string>& arguments, const std::vector<OutputOfFlag>& outputs);
+void require_writable_outputs(const std::vector<OutputOfFlag>& outputs);
+
 /// The flags of one command. A thin wrapper that compiles the parser library only once and gives every error the
 /// project's format.
 class CommandLine : public Form {

@@ -246,6 +246,20 @@ def test_what_has_a_name():
     assert flopcast.command("--help").startswith("flopcast")
 
 
+def test_outputs_are_checked_before_anything_is_written(tmp_path):
+    rows = tmp_path / "rows.json"
+    rows.write_text("[]")
+    with pytest.raises(flopcast.ConfigError, match="is also an input and would be overwritten"):
+        flopcast.validate(published=rows, source_errors=rows)
+    assert rows.read_text() == "[]"
+    same = tmp_path / "same.svg"
+    with pytest.raises(flopcast.ConfigError, match="is also the output of --svg"):
+        flopcast.validate(source="zero_bubble", svg=same, html=same)
+    with pytest.raises(flopcast.FlopcastError, match="nowhere"):
+        flopcast.validate(source="zero_bubble", svg=same, html=tmp_path / "nowhere" / "page.html")
+    assert not same.exists()
+
+
 def test_everything_public_is_documented_and_typed(source):
     import ast
     import inspect
