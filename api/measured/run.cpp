@@ -186,7 +186,7 @@ std::string describe_scaling(const Transformer& became, const Transformer& whole
 /// A job whose model is scaled down so that it trains on one machine with the same layout.
 struct ScaledJob {
   LoadedJob job;
-  std::string told;  ///< changes of the model, shown to the user
+  std::string summary;  ///< changes of the model, shown to the user
 };
 
 // Multiplies hidden size, MLP width, heads, experts, vocabulary, layers and sequence length by `scale`, and rounds each
@@ -203,11 +203,11 @@ ScaledJob scaled_job(const LoadedJob& whole, const PreparedStep& step, double sc
   const bool has_layout = root.contains("layout") && root.at("layout").is_object();
   const bool lists_layers = has_layout && root.at("layout").contains("stage_layers");
   const Job job = Scaler(step, scale, lists_layers).scaled();
-  const nlohmann::json told = nlohmann::json::parse(job_json(job).dump());
-  root["model"] = told.at("model");
+  const nlohmann::json echoed = nlohmann::json::parse(job_json(job).dump());
+  root["model"] = echoed.at("model");
   root["training"]["sequence_length"] = job.training.sequence_length;
   if (lists_layers) root["layout"]["stage_layers"] = job.layout.stage_layers;
-  result.told =
+  result.summary =
       describe_scaling(job.model, step.job.model, job.training.sequence_length, step.job.training.sequence_length);
   return result;
 }
@@ -344,8 +344,8 @@ class Run final : public Question {
 
     // The measurement contains the job, which must not depend on other files.
     if (!layout.schedule_csv.empty()) {
-      const nlohmann::json told = job_json(forecast_of_job.step.job).at("layout");
-      for (const char* key : {"schedule", "schedule_csv"}) given["layout"][key] = told.at(key);
+      const nlohmann::json echoed = job_json(forecast_of_job.step.job).at("layout");
+      for (const char* key : {"schedule", "schedule_csv"}) given["layout"][key] = echoed.at(key);
     }
     write_file(job, dumped(given));
     const Launch launch = launch_of(job, output, layout.dp * layout.cp * layout.tp * layout.pp, counted,
@@ -441,7 +441,7 @@ class Run final : public Question {
     LoadedJob loaded = job_.load();
     if (scale_) {
       ScaledJob scaled = scaled_job(loaded, prepare(JobOptions::read(loaded), read_file), parse_scale(*scale_));
-      context.tell("note: " + scaled.told);
+      context.tell("note: " + scaled.summary);
       loaded = std::move(scaled.job);
     }
     if (backend() != nullptr && backend()->on_gpus)

@@ -114,18 +114,18 @@ void add_rows(const DocumentedRun& run, Table& table) {
 
 // Runs with the same source share a note.
 std::vector<std::string> notes_on(const std::vector<DocumentedRun>& runs) {
-  std::vector<std::pair<std::string, std::string>> told;  // note and the names of its runs
+  std::vector<std::pair<std::string, std::string>> runs_by_note;  // note and the names of its runs
   for (const DocumentedRun& run : runs) {
     std::string what = run.source;
     if (!run.assumed.empty()) what += "; assumed: " + run.assumed;
-    if (!told.empty() && told.back().first == what) {
-      told.back().second += "; " + run.run;
+    if (!runs_by_note.empty() && runs_by_note.back().first == what) {
+      runs_by_note.back().second += "; " + run.run;
     } else {
-      told.emplace_back(std::move(what), run.run);
+      runs_by_note.emplace_back(std::move(what), run.run);
     }
   }
   std::vector<std::string> notes;
-  for (const auto& [what, of_runs] : told) notes.push_back(fmt::format("{}: {}", of_runs, what));
+  for (const auto& [what, of_runs] : runs_by_note) notes.push_back(fmt::format("{}: {}", of_runs, what));
   return notes;
 }
 

@@ -324,17 +324,16 @@ double StepPricer::low_rank_of_head() const {
   return gradient_amount(parts_.sections->head_operators[1], job_.layout).low_rank_elements;
 }
 
-// Host time of a stage's passes beyond the launches of its blocks: what each microbatch needs on a rank, spread over
-// the rank's chunks; a transfer to the next stage; recomputed regions; hooks of gathered parameters. It adds to a pass
-// only as far as the device cannot hide it: the pass waits for the host's whole time instead of that of the blocks
-// alone.
+// Host time of a slot beyond the launches of its blocks: a rank's share of a microbatch (divided by its chunks), a
+// transfer, recomputed regions and hooks of gathered parameters. The pass waits for the host's whole time, not for the
+// blocks' alone.
 void StepPricer::add_host_of_slot(const LayerCounts& layers, StageCosts& costs) const {
   const Stack& stack = job_.training.stack;
   const Layout& layout = job_.layout;
-  const bool graphs = stack.cuda_graphs == CudaGraphs::kFull;
   const double slow = 1.0 / job_.cluster.host_speed;
   Seconds of_slot;
-  if (!graphs) of_slot += stack.host_time_per_microbatch * (1.0 / std::max(1, map_.stages() / layout.pp));
+  if (stack.cuda_graphs != CudaGraphs::kFull)
+    of_slot += stack.host_time_per_microbatch * (1.0 / std::max(1, map_.stages() / layout.pp));
   if (layout.pp > 1) of_slot += stack.host_time_per_hand_over;
   HostPasses blocks;
   Seconds forward_more = of_slot * 0.5;
@@ -342,7 +341,6 @@ void StepPricer::add_host_of_slot(const LayerCounts& layers, StageCosts& costs) 
   const bool hooks = layout.weight_shards() > 1 && stack.host_time_per_parameter > Seconds(0);
   const double modules = layout.recompute_modules ? static_cast<double>(layout.recompute_modules->count()) : 1.0;
   each_block(layers, [&](const Block& block, int all, int redone) {
-    if (all == 0) return;
     const HostPasses& host = block.cost.host;
     blocks.forward += host.forward * all;
     blocks.backward += host.backward * all + host.forward * redone;
@@ -360,10 +358,9 @@ void StepPricer::add_host_of_slot(const LayerCounts& layers, StageCosts& costs) 
     if (more <= Seconds(0)) return Seconds(0);
     return waiting_for_host(host + more * slow, device) - waiting_for_host(host, device);
   };
-  const Seconds forward = costs.forward.total() - blocks.forward_wait;
   const Seconds backward = costs.input_gradient.total() + costs.weight_gradient.total() + costs.recompute.total() -
                            costs.tp_hidden - blocks.backward_wait;
-  costs.forward.compute += longer(blocks.forward, forward_more, forward);
+  costs.forward.compute += longer(blocks.forward, forward_more, costs.forward.total() - blocks.forward_wait);
   const Seconds added = longer(blocks.backward, backward_more, backward);
   costs.input_gradient.compute += added * 0.5;
   costs.weight_gradient.compute += added * 0.5;
